@@ -358,9 +358,9 @@ class Client:
                 earlier runs left, too. One record is sent five times at most. The risk is yours: if
                 the first request reaches the service later, the record exists twice.
             max_pause: Seconds for which the service may ask to wait, at most; None for any. If it
-                asks for longer, for example because a daily quota is spent, the run ends with its
-                error. ``retry_at`` says when to come back. Open pushes are then PENDING, and the
-                rest of the input is untouched.
+                asks for longer, for example because a daily quota is spent, a single push is
+                refused with its error, and a run ends with it. ``retry_at`` says when to come
+                back. Open pushes of a run that ends are PENDING, the rest of its input untouched.
 
         Raises:
             ConfigurationError: An option has a value that cannot work.

@@ -506,10 +506,11 @@ class Connection(Resource):
         Raises:
             ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
             InvalidRecord: The record is invalid; nothing was sent.
-            AnswerLost: The push may have been carried out; look into ``company.pushes.list()``.
-            MalformedResponse: Likewise.
-            ApiError: The service refused the push. After a 5xx it may exist all the same, unless
-                the service itself answered 503.
+            TransportError: There is no usable answer.
+            ApiError: The service, or a proxy, answered with an error.
+
+        If ``error.in_doubt`` is True, whatever the error's class, the push may exist: look into
+        ``company.pushes.list()`` before you push again. Otherwise it does not.
 
         Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """
@@ -529,14 +530,18 @@ class Connection(Resource):
     ) -> integration_sdk.PushOperation:
         """Replace the record *record_id* with *record* and return the push.
 
-        The other arguments and the errors are those of `push`. *force* overwrites the record even
-        if it has changed in the meantime. Assumed: the document does not show the path of updates.
+        The other arguments, the errors and ``error.in_doubt`` are those of `push`. *force*
+        overwrites the record even if it has changed in the meantime. Assumed: the document does
+        not show the path of updates.
         """
         requests.segment("record_id", record_id)  # with None it would be a create
         return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
 
     async def delete(self, data_type: str, record_id: str) -> integration_sdk.PushOperation:
-        """Delete a record and return the push. Assumed: published, not in the document."""
+        """Delete a record and return the push. Assumed: published, not in the document.
+
+        The errors, and ``error.in_doubt``, are those of `push`.
+        """
         return await self._context.push(
             requests.delete(self._context.dialect, self.company_id, self.id, data_type, record_id)
         )
@@ -550,7 +555,10 @@ class Connection(Resource):
         filename: str,
         content_type: str = "application/octet-stream",
     ) -> integration_sdk.PushOperation:
-        """Attach a file to a record and return the push. Assumed: published."""
+        """Attach a file to a record and return the push. Assumed: published.
+
+        The errors, and ``error.in_doubt``, are those of `push`.
+        """
         request = requests.attach(
             self._context.dialect, self.company_id, self.id, data_type, record_id
         )

@@ -72,6 +72,12 @@ class IntegrationError(Exception):
         except errors.IntegrationError as error:
             print(error.reasons, error.correlation_id)
 
+        try:
+            operation = await books.push("invoices", record)
+        except errors.IntegrationError as error:
+            if error.in_doubt:  # look for the push before you repeat it
+                ...
+
     An `ApiError` has ``status``, ``body`` and ``retry_at`` as well.
 
     Attributes:
@@ -79,6 +85,9 @@ class IntegrationError(Exception):
         path: Of the request, percent-encoded, without its query.
         attempts: How often the request was sent.
         correlation_id: From the error body. Quote it to the service's support.
+        in_doubt: Whether the request may have been carried out although it failed. Never of a
+            read; of a write, whatever class the error has, unless nothing was sent or the service
+            itself refused it.
         cursor: Where to resume a list: ``list(cursor=error.cursor)``.
 
     Guide: docs/errors.md.
@@ -92,12 +101,14 @@ class IntegrationError(Exception):
         path: str | None = None,
         attempts: int = 0,
         correlation_id: str | None = None,
+        in_doubt: bool = False,
     ) -> None:
         super().__init__(printable(message))
         self.method = method
         self.path = path
         self.attempts = attempts
         self.correlation_id = correlation_id
+        self.in_doubt = in_doubt
         self.cursor: str | None = None
 
     @property
@@ -150,8 +161,8 @@ class NotSent(TransportError):
 class AnswerLost(TransportError):
     """The request may have arrived, but its answer was lost.
 
-    A read was retried first. A push may have been carried out, so it is not sent again; only if
-    the dialect has idempotency keys, a coordinator sends a create again.
+    A read was retried first. A push is `in_doubt`, so it is not sent again; only if the dialect
+    has idempotency keys, a coordinator sends a create again.
     """
 
 
@@ -204,7 +215,7 @@ class ApiError(IntegrationError):
 
 
 class BadRequest(ApiError):
-    """400: the request is invalid."""
+    """400: the request is invalid. If a write is `in_doubt`, a proxy said so, not the service."""
 
 
 class Unauthorized(ApiError):
@@ -337,7 +348,7 @@ class InvalidRecord(PushError):
 class PushInDoubt(PushError):
     """The answer was lost, and the list of pushes does not show whether the push exists.
 
-    It may exist, so it is sent again only if you decide so.
+    It is always `in_doubt`, so it is sent again only if you decide so.
 
     Attributes:
         intent: The id of the push in the journal, for ``pushes.decide(...)``.
@@ -352,7 +363,7 @@ class PushInDoubt(PushError):
         candidates: Sequence[str] = (),
         **facts: Any,
     ) -> None:
-        super().__init__(message, **facts)
+        super().__init__(message, **{**facts, "in_doubt": True})
         self.intent = intent
         self.candidates: tuple[str, ...] = tuple(candidates)
 
@@ -400,7 +411,7 @@ class JournalInUse(JournalError):
 
 
 class StoreUnavailable(JournalError):
-    """The database of a `Store` cannot be reached. Nothing was sent."""
+    """The database of a `Store` cannot be reached. What is on record is sent when it is back."""
 
 
 _Error = TypeVar("_Error", bound=IntegrationError)

@@ -63,6 +63,38 @@ FAULTS: Final[dict[str, Fault]] = {
     "a budget that overflows": Fault(
         "_http/retry.py", "min(FULL_BUDGET, self.tokens + tokens)", "self.tokens + tokens", "retry"
     ),
+    # What an error says
+    "a failed write is not told to be in doubt": Fault(
+        "_http/responses.py", "in_doubt=in_doubt, **facts)", "**facts)", "errors judgement"
+    ),
+    "a lost write is not told to be in doubt": Fault(
+        "_http/transport.py",
+        "in_doubt = request.safety is Safety.WRITE",
+        "in_doubt = False",
+        "errors session_network",
+    ),
+    "a plan for a company that does not exist": Fault(
+        "cli/_plan.py", "if error.status not in NOT_NOW and", "if not error.status and", "cli_plan"
+    ),
+    # What is read into users' classes
+    "pydantic reads Decimals through floats": Fault(
+        "_records/pydantic_models.py",
+        'if "decimal" not in kinds and',
+        "if",
+        "pydantic",
+    ),
+    "a union reads otherwise beside a Decimal": Fault(
+        "_records/pydantic_models.py",
+        "if not _NATIVE.issuperset(types):",
+        "if not types:",
+        "pydantic",
+    ),
+    "an Any field keeps pydantic's helper": Fault(
+        "_records/pydantic_models.py",
+        "if type(value) is ExactFloat:",
+        "if value is None:",
+        "pydantic",
+    ),
     # What a status means
     "a write is sent again after 500": Fault(
         "_http/statuses.py",
@@ -411,6 +443,36 @@ FAULTS: Final[dict[str, Fault]] = {
         "",
         "in_doubt_resend",
     ),
+    "what stopped a coordinator never passes": Fault(
+        "_push/dispatcher.py",
+        "if isinstance(self.stopped, PASSING) and",
+        "if False and",
+        "coordinator_passing",
+    ),
+    "one company's refusal stops single pushes of others": Fault(
+        "_push/sending.py",
+        "is_too_long = bool(d.runs) and",
+        "is_too_long =",
+        "coordinator_passing",
+    ),
+    "who is stopped keeps its companies": Fault(
+        "_push/dispatcher.py",
+        "            await self.store.release()\n",
+        "",
+        "coordinator_passing",
+    ),
+    "a database that was away is not asked again": Fault(
+        "_push/dispatcher.py",
+        "return isinstance(error, StoreUnavailable) and",
+        "return False and",
+        "coordinator_passing",
+    ),
+    "a database that is away stops all for good": Fault(
+        "_push/dispatcher.py",
+        "        if isinstance(error, StoreUnavailable):\n            self.end_runs(error)",
+        "        if False:\n            self.end_runs(error)",
+        "coordinator_passing",
+    ),
     "a holder comes back with what it gave back": Fault(
         "_store/postgres.py",
         "            self.holder = _new_holder()\n",
@@ -456,8 +518,8 @@ FAULTS: Final[dict[str, Fault]] = {
     # Pulls
     "a cancelled pull keeps its folder": Fault(
         "_pull/files.py",
-        "await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._introduce, pull)))",
-        "await asyncio.to_thread(self._introduce, pull)",
+        "await to_the_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))",
+        "await asyncio.to_thread(work, *arguments)",
         "pull",
     ),
     "two pulls into one folder": Fault(
@@ -479,6 +541,81 @@ FAULTS: Final[dict[str, Fault]] = {
         "_pull/state.py",
         "return unit.state.done and since >= self.run",
         "return False",
+        "pull_databases",
+    ),
+    "a unit is claimed before what may fail": Fault(
+        "_pull/state.py",
+        "        if document is None:\n",
+        "        await self._read(IDENTITY)\n        if document is None:\n",
+        "pull_together",
+    ),
+    "who is overtaken says so instead of waiting": Fault(
+        "_pull/units.py",
+        "        except Fenced:\n            return None\n",
+        "",
+        "pull_databases",
+    ),
+    "what others give back waits for the longest unit": Fault(
+        "_pull/pull.py",
+        "left.append((pair, now() + SECONDS_BETWEEN_CLAIMS))",
+        "left.append((pair, now() + 1e6))",
+        "pull_together",
+    ),
+    "two pulls of a process take units from each other": Fault(
+        "_store/postgres.py",
+        "        if name in self._claimed:\n            return None\n",
+        "",
+        "store_documents pull_together",
+    ),
+    "who thaws removes what others have made": Fault(
+        "_pull/files.py", "if token > unit.document.token:", "if False:", "pull_together"
+    ),
+    "a store belongs to two pulls": Fault(
+        "_pull/pull.py",
+        "if owner is None and not here:",
+        "if False:",
+        "pull_together",
+    ),
+    "a pull that has just begun is nobody's": Fault(
+        "_pull/files.py", "if MARKER in names:", "if False:", "pull_together"
+    ),
+    "an audit believes the receipt that ended last": Fault(
+        "_pull/audit.py", "key=lambda one: one.held.run", "key=lambda one: 0", "pull_together"
+    ),
+    "a database that is away is asked once": Fault(
+        "_pull/postgres.py",
+        "if not is_away(error) or now() >= failed + _PATIENCE:",
+        "if True:",
+        "pull_databases",
+    ),
+    "a unit is replaced again though its answer was lost": Fault(
+        "_pull/postgres.py",
+        "if state.live not in {0, state.generation}:",
+        "if unit.state.live not in {0, unit.state.generation}:",
+        "pull_databases",
+    ),
+    "a full database stops one unit": Fault(
+        "_pull/postgres.py",
+        "raise OSError(errno.ENOSPC, str(error)) from error",
+        "raise PullError(str(error)) from error",
+        "pull_databases",
+    ),
+    "columns that others have added are not known": Fault(
+        "_pull/postgres.py",
+        "_create(db, data_type)\n        await",
+        "_create(db, data_type)\n            await",
+        "pull_databases",
+    ),
+    "a claim that is cancelled may be made later": Fault(
+        "_store/postgres.py",
+        "found = await to_the_end(asyncio.ensure_future(self._claim(name)))",
+        "found = await self._claim(name)",
+        "store_documents",
+    ),
+    "a DuckDB file has two writers in one process": Fault(
+        "_pull/duckdb.py",
+        "os.getpid() if self.target in _WRITING else None",
+        "None",
         "pull_databases",
     ),
     "a stamp of the same second is old": Fault(

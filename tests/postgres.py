@@ -93,12 +93,16 @@ class Line:
         delay: Seconds that each piece of data takes, each way.
         silent: Whether nothing gets through any more.
         lose_answers: How many of the next answers are lost, together with their connection.
+        that_hold: Only those that hold this.
+        first_pass: How many of these get through before.
     """
 
     url: str
     delay: float = 0.0
     silent: bool = False
     lose_answers: int = 0
+    that_hold: bytes = b""
+    first_pass: int = 0
     _socket: str = ""
     _server: asyncio.Server | None = None
     _ends: set[asyncio.StreamWriter] = Factory(set)
@@ -151,9 +155,11 @@ class Line:
     ) -> None:
         while data := await source.read(2**16):
             await asyncio.sleep(self.delay)
-            if is_answer and self.lose_answers:
-                self.lose_answers -= 1
-                raise ConnectionResetError
+            if is_answer and self.lose_answers and self.that_hold in data:
+                self.first_pass -= 1
+                if self.first_pass < 0:
+                    self.lose_answers -= 1
+                    raise ConnectionResetError
             while self.silent:  # noqa: ASYNC110 - a flag is plainer
                 await asyncio.sleep(0.01)
             to.write(data)

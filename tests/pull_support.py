@@ -148,19 +148,31 @@ async def assert_agrees(
     after_deletions: What the service has deleted may still be there.
     """
     for company in sandbox.companies:
-        ours = await held(place, data_type, company.id)
-        theirs = at_service(sandbox, data_type, company.id)
-        missing = theirs.keys() - ours.newest.keys()
-        extra = ours.newest.keys() - theirs.keys()
-        assert not missing, f"{len(missing)} missing: {sorted(missing)[:5]}"
-        assert after_deletions or not extra, f"{len(extra)} deleted ones left"
-        stale = [
-            id_
-            for id_, record in theirs.items()
-            if any(ours.newest[id_].get(name) != record.get(name) for name in FIELDS)
-        ]
-        assert not stale, f"{len(stale)} stale: {stale[:5]}"
-        assert not ours.twice, f"{len(ours.twice)} twice: {ours.twice[:5]}"
+        await assert_holds(sandbox, place, data_type, company.id, after_deletions=after_deletions)
+
+
+async def assert_holds(
+    sandbox: Sandbox,
+    place: Path | str,
+    data_type: str,
+    company_id: str,
+    *,
+    after_deletions: bool = False,
+) -> None:
+    """`assert_agrees` of one company."""
+    ours = await held(place, data_type, company_id)
+    theirs = at_service(sandbox, data_type, company_id)
+    missing = theirs.keys() - ours.newest.keys()
+    extra = ours.newest.keys() - theirs.keys()
+    assert not missing, f"{len(missing)} missing: {sorted(missing)[:5]}"
+    assert after_deletions or not extra, f"{len(extra)} deleted ones left"
+    stale = [
+        id_
+        for id_, record in theirs.items()
+        if any(ours.newest[id_].get(name) != record.get(name) for name in FIELDS)
+    ]
+    assert not stale, f"{len(stale)} stale: {stale[:5]}"
+    assert not ours.twice, f"{len(ours.twice)} twice: {ours.twice[:5]}"
 
 
 def now() -> str:

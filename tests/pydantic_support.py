@@ -68,7 +68,6 @@ class Strict(Model):
     model_config = ConfigDict(strict=True)
 
     due_date: date
-    amount_due: Decimal
     rate: float
 
 

@@ -44,7 +44,13 @@ from integration_sdk._store.row import Fenced, Lane, Row, State
 from integration_sdk._store.rows import Commit
 from integration_sdk._store.sqlite import SqliteFile, SqliteRows
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, JournalError, NotSent, TransportError
+from integration_sdk.errors import (
+    AnswerLost,
+    JournalError,
+    NotSent,
+    StoreUnavailable,
+    TransportError,
+)
 from integration_sdk.testing import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -988,7 +994,7 @@ class SharedRows:
     def _fail(self, future: asyncio.Future[Any]) -> None:
         self.process.history.note(self.process.name, "does not reach the store")
         if not (self.process.dead or future.done()):
-            future.set_exception(JournalError("the store cannot be reached"))
+            future.set_exception(StoreUnavailable("the store cannot be reached"))
 
     def _write(
         self, rows: Sequence[Row], add: Sequence[Row], tokens: Mapping[str, int] | None

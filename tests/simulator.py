@@ -59,6 +59,9 @@ from integration_sdk.errors import (
     JournalError,
     PushingStopped,
     ReferenceConflict,
+    ServiceUnavailable,
+    StoreUnavailable,
+    TooManyRequests,
     Unauthorized,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
@@ -86,7 +89,8 @@ STORM, CALM = 400.0, 900.0
 """Seconds in which things go wrong, and then seconds until the judge comes."""
 SHM = Path("/dev/shm")  # noqa: S108 - where it is, a file costs no disk
 ENDED = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT}
-STOPPED = (JournalError, AccountExpired, Unauthorized, ClientClosed)
+PASSING = (AccountExpired, Unauthorized, TooManyRequests, ServiceUnavailable, StoreUnavailable)
+STOPPED = (JournalError, ClientClosed, *PASSING)
 
 
 class LentStore(Store):
@@ -263,7 +267,10 @@ class Program:
             wait = None if self.history.calm or self.history.weather.fileless else wait
             push = await self.pushes.submit(request, wait=wait)
         except IntegrationError as error:
-            self._failed(error)
+            if isinstance(error, PASSING) and dice.random() < 0.7:
+                self._start(self._submit(request))  # as a service does that goes on
+            else:
+                self._failed(error)
         else:
             await self._await(push, request.reference or "")
 
@@ -290,7 +297,8 @@ class Program:
         history, error = self.history, outcome.error
         told = (outcome.request.reference, intent, outcome.status, repr(error)[:120])
         history.note(self.process.name, self.process.life, "is told", *told)
-        if isinstance(error, STOPPED) and "refused before" not in str(error):  # no news
+        is_news = isinstance(error, STOPPED) and "refused before" not in str(error)
+        if is_news and (not isinstance(error, PASSING) or history.dice.random() < 0.3):
             self.leaving.set()
         if isinstance(error, PushingStopped):
             self._broke(error)

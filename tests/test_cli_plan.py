@@ -126,9 +126,40 @@ async def test_a_quota_that_is_too_small_is_told(tmp_path: Path) -> None:
     assert ": 11 have to wait" in shown.stdout
 
 
-async def test_a_type_without_options_is_not_checked(planning: Planning, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["--company", "--connection", "--type"])
+async def test_what_does_not_exist_is_no_plan(sandbox: Sandbox, tmp_path: Path, part: str) -> None:
+    """`plan && push` is a gate: every record would be refused."""
+    source = written(tmp_path / "r", [invoice(1)])
+    given = to(sandbox.companies[0].connections[0])
+    given[given.index(part) + 1] = "nowhere"
+
+    done = await here("plan", source, *given, sandbox=sandbox)
+
+    assert (done.code, done.stdout) == (1, "")
+    assert "nowhere" in done.stderr
+    assert "answered 404: " in done.stderr
+    assert "Check the ids and the data type" in done.stderr
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405])
+async def test_what_the_service_refuses_is_no_plan(
+    planning: Planning, tmp_path: Path, status: int
+) -> None:
+    """It would refuse the pushes, too."""
+    planning.sandbox.faults.status(status, route="GET")
+
+    done = await planning(written(tmp_path / "r", [invoice(1)]))
+
+    assert (done.code, done.stdout) == (1, "")
+    assert f"answered {status}" in done.stderr
+
+
+@pytest.mark.parametrize("status", [409, 500])
+async def test_what_cannot_be_checked_for_now_is_not_checked(
+    planning: Planning, tmp_path: Path, status: int
+) -> None:
     """The table says so, and what is assumed."""
-    planning.sandbox.faults.status(404, route="GET", times=1)
+    planning.sandbox.faults.status(status, route="GET", times=3)
 
     done = await planning(written(tmp_path / "r", [{"any": "thing"}]))
 

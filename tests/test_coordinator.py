@@ -663,18 +663,6 @@ async def test_a_quota_that_is_spent_for_hours_stops_the_run_with_one_error() ->
     assert pulled <= 100 + AHEAD
 
 
-async def test_a_quota_that_is_spent_for_hours_refuses_a_single_push() -> None:
-    """The first to meet it is told as those that come after."""
-    model = Model()
-    spent_after(model, 0, hours=6)
-    async with coordinator(model) as pushes:
-        for _ in range(2):
-            with pytest.raises(TooManyRequests):
-                await pushes.submit(request())
-
-    assert posts(model) == 1
-
-
 @pytest.mark.parametrize(("hours", "max_pause"), [(6, None), (0.1, 600.0)])
 async def test_a_pause_that_is_not_too_long_is_waited_for(
     hours: float, max_pause: float | None

@@ -122,6 +122,25 @@ async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then(
     assert isinstance(push.outcome.error, AccountExpired)
 
 
+async def test_a_search_that_ends_with_its_block_is_not_said_to_continue(
+    journal: Journal,
+) -> None:
+    """The process may end next; the journal's next run is what searches again."""
+    model = Model()
+    lost(model)
+    async with coordinator(model, journal=journal, leave="detach", patience=60.0) as pushes:
+        push = await pushes.submit(RECORD)
+        await asyncio.sleep(1)
+        assert push.outcome is None
+    outcome = await push
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert "continues" not in str(outcome.error)
+    assert "while its coordinator's block is open, and with a journal again by the next run" in str(
+        outcome.error
+    )
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "file"])
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(

@@ -178,7 +178,7 @@ async def test_a_refusal_whose_cause_may_be_gone_is_not_replayed(
     outcomes = []
     for _ in range(2):
         async with coordinator(model, journal=journal) as pushes:
-            outcomes.append((await pushed(pushes)).status)
+            outcomes += [one.status async for one in pushes.run([RECORD])]
 
     assert outcomes == [OutcomeStatus.REJECTED, OutcomeStatus.SUCCESS]
     assert [row.state for row in await on_record(journal)] == [State.REFUSED, State.FINAL]

@@ -155,7 +155,7 @@ async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait:
         await asyncio.sleep(400)
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert "the search for it continues" in str(outcome.error)
+    assert "it is searched for while its coordinator's block is open" in str(outcome.error)
     assert took == pytest.approx(wait, abs=0.1)
     assert [event.what for event in events] == ["doubted", "ended", "found"]
     assert push.operation

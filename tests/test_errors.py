@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import pickle
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import errors
+from integration_sdk import Client, RetryPolicy, errors
 from integration_sdk._context import read_push
+from integration_sdk._http import statuses
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import (
     Response,
@@ -33,6 +36,8 @@ from integration_sdk.models import (
     Validation,
     ValidationItem,
 )
+from tests.session_support import KEY, Connection, RawServer, error_body, raw_server, unused_port
+from tests.session_support import answer as answer_of
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
 WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
@@ -198,6 +203,101 @@ def test_only_the_services_own_503_says_that_a_push_was_not_made() -> None:
     assert "may have been carried out" not in str(unsent)
 
 
+OWN = error_body(500)
+HTML = b"<html>"
+DOUBTFUL = {
+    "a page for an answer": (answer_of(200, HTML), errors.MalformedResponse),
+    "what is not HTTP": (b"hello\r\n\r\n", errors.MalformedResponse),
+    "half an answer": (answer_of(200, HTML)[:-2], errors.AnswerLost),
+    "no answer": (b"", errors.AnswerLost),
+    "too much": (answer_of(200, b" " * (64 * 2**20 + 1)), errors.ResponseTooLarge),
+    "500": (answer_of(500, OWN), errors.InternalServerError),
+    "a proxy's 502": (answer_of(502, HTML), errors.ApiError),
+    "a proxy's 503": (answer_of(503, HTML), errors.ServiceUnavailable),
+    "a proxy's 400": (answer_of(400, HTML), errors.BadRequest),
+    "a proxy's 403": (answer_of(403, HTML), errors.Forbidden),
+    "an unknown status": (answer_of(418, OWN), errors.ApiError),
+    "a redirect": (answer_of(302, HTML), errors.ApiError),
+}
+REFUSED = {
+    f"the service's {status}": (answer_of(status, error_body(status)), statuses.row(status).kind)
+    for status in (400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503)
+}
+CASES = [
+    pytest.param(reply, kind, in_doubt, id=name)
+    for in_doubt, cases in ((True, DOUBTFUL), (False, REFUSED))
+    for name, (reply, kind) in cases.items()
+]
+
+
+def once(reply: bytes) -> Connection:
+    """Answer with *reply* and close the connection."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(reply)
+        await writer.drain()
+
+    return serve
+
+
+@pytest.mark.parametrize("door", ["push", "update", "delete", "attach", "create", "request"])
+@pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)
+async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
+    reply: bytes, kind: type[errors.IntegrationError], in_doubt: bool, door: str
+) -> None:
+    """By an attribute, which says what the message says, whatever class the error has."""
+    async with (
+        raw_server(once(reply)) as server,
+        Client(KEY, server.base_url, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        books = client.company("c").connection("b")
+        doors: dict[str, Callable[[], Awaitable[object]]] = {
+            "push": lambda: books.push("invoices", {}),
+            "update": lambda: books.update("invoices", "r", {}),
+            "delete": lambda: books.delete("invoices", "r"),
+            "attach": lambda: books.attach("invoices", "r", b"x", filename="a"),
+            "create": lambda: client.companies.create(name="A"),
+            "request": lambda: client.request("POST", "/anything", json={}),
+        }
+        with pytest.raises(errors.IntegrationError) as caught:
+            await doors[door]()
+
+    error = caught.value
+    assert isinstance(error, kind)
+    assert error.in_doubt is in_doubt
+    assert ("may have been carried out" in str(error)) is in_doubt
+
+
+@pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)
+async def test_a_read_is_never_in_doubt(
+    reply: bytes, kind: type[errors.IntegrationError], in_doubt: bool
+) -> None:
+    """It changes nothing, whatever becomes of it."""
+    async with (
+        raw_server(once(reply)) as server,
+        Client(KEY, server.base_url, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        with pytest.raises(kind) as caught:
+            await client.company("c").pushes.get("k")
+
+    assert not caught.value.in_doubt
+    assert "carried out" not in str(caught.value)
+
+
+async def test_what_was_not_sent_is_not_in_doubt() -> None:
+    """Refused by the SDK, turned away, or without a connection."""
+    async with Client(KEY, f"http://localhost:{unused_port()}") as client:
+        books = client.company("c").connection("b")
+        for record, kind in (({"a": object()}, errors.InvalidRecord), ({}, errors.NotSent)):
+            with pytest.raises(kind) as caught:
+                await books.push("invoices", record)
+            assert not caught.value.in_doubt
+    assert errors.PushInDoubt("who knows").in_doubt
+
+
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_a_refused_write_does_not_exist(status: int) -> None:
     """What the service refused for what it holds is not told as if it might be there."""
@@ -301,7 +401,7 @@ def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
         "method": "POST", "path": "/companies", "attempts": 2, "correlation_id": "7f3a",
         "status": 402, "body": ErrorBody(error="no"), "retry_at": NOON, "replacement": "/new",
         "limit": 3, "page": 4, "index": 5, "item_path": "$.a", "raw": b"{}", "problems": ("p",),
-        "intent": "i", "candidates": ("k",),
+        "in_doubt": True, "intent": "i", "candidates": ("k",),
         "operation": PushOperation(
             push_operation_key="k", company_id="c", status=PushStatus.FAILED
         ),

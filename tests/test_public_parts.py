@@ -15,6 +15,7 @@ KNOWN = {
     "_http/transport.py: getattr(_default_proxy)",
     "_client.py: getattr(_context)",  # our own
     "_records/classes.py: hasattr(_fields)",  # documented, of named tuples
+    "_records/pydantic_models.py: getattr(_make)",  # likewise
 }
 
 

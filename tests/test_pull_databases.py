@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from attrs import evolve
 
 from integration_sdk import Client, ConfigurationError, PullError, Store
 from integration_sdk.sandbox import Sandbox
-from tests.postgres import Server
+from tests.postgres import Line, Server
 from tests.pull_support import Place, assert_agrees, new_place, now, rows_in
 from tests.sandbox_support import holding, until
 
@@ -170,10 +172,82 @@ async def test_a_failed_batch_leaves_no_gap(
     await assert_agrees(sandbox, url)
 
 
+async def test_a_lost_answer_costs_nothing(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """Whichever it is: what was committed is not done twice, what was not is done again."""
+    url, store = await postgres.new_database(), Store()
+    company = sandbox.companies[0].id
+    async with Line(url) as line:
+        pull: dict[str, Any] = {"to": line.url, "store": store, "companies": [company]}
+        await client.pull(["items"], **pull)
+        for line.that_hold in (b"COMMIT", b"INSERT"):
+            for passing in count():
+                line.first_pass, line.lose_answers = passing, 1
+                receipt = await client.pull(["items"], **pull, full=True)
+                assert [(one.error, one.state.rows) for one in receipt.units] == [(None, 60)]
+                if line.lose_answers:  # there are no more of them
+                    break
+            assert passing > 2
+    assert len(await rows_in(url, "items", company)) == 60
+
+
+@pytest.mark.parametrize(
+    ("code", "rest"), [("40P01", None), ("57P01", None), ("53100", "no space left for ")]
+)
+async def test_a_database_that_cannot_just_now(
+    client: Client, postgres: Server, code: str, rest: str | None
+) -> None:
+    """A deadlock, or a restart, is waited for; a full disk ends the run, once."""
+    url = await postgres.new_database()
+    place = Place(url, "postgres")
+    await client.pull(["items"], to=url)
+    await asked(place, "CREATE SEQUENCE times")
+    await asked(
+        place,
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF nextval('times') = 1 THEN RAISE EXCEPTION 'just now' USING ERRCODE = '{code}';"
+        " END IF; RETURN NEW; END $$",
+    )
+    await asked(
+        place, "CREATE TRIGGER fails BEFORE INSERT ON _staged_items EXECUTE FUNCTION fail()"
+    )
+
+    pulling = client.pull(["items"], to=url, full=True, at_once=1)
+    if rest is None:
+        assert not (await pulling).errors
+    else:
+        with pytest.raises(PullError, match=rest):
+            await pulling
+    assert not (await client.pull(["items"], to=url)).errors
+
+
+async def test_columns_that_another_process_has_added(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """Who goes on with its unit knows them."""
+    url, gate = await postgres.new_database(), asyncio.Event()
+    first, second = (company.id for company in sandbox.companies)
+    await client.pull(["items"], to=url)
+    slow = sandbox.faults.add(holding(gate), route=f"GET /companies/{first}/data/items", times=1)
+    waits = asyncio.ensure_future(client.pull(["items"], to=url, at_once=1))
+    await until(lambda: slow.hits)
+    for number in range(2):
+        change = {"extra": 1, "modifiedDate": now()}
+        sandbox.data_set(second, "items").edit_at(number, change)
+    sandbox.faults.status(409, route=f"GET /companies/{second}/data/items", skip=4, times=1)
+    receipt = await client.pull(["items"], to=url, companies=[second], full=True)
+    assert len(receipt.errors) == 1
+
+    gate.set()
+    assert not (await waits).errors
+    assert sum(row["extra"] is not None for row in await rows_in(url, "items", second)) == 2
+
+
 async def test_a_frozen_process_changes_nothing(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:
-    """Its token is old when it writes, and the database refuses it."""
+    """Its token is old when it writes, and the database refuses it; it looks who was faster."""
     url, store = await postgres.new_database(), Store()
     company = sandbox.companies[0].id
     gate = asyncio.Event()
@@ -183,6 +257,8 @@ async def test_a_frozen_process_changes_nothing(
     frozen = asyncio.ensure_future(client.pull(["invoices"], **pull))
     await until(lambda: sandbox.served >= answered + 4)
 
+    documents = await store.documents()
+    await documents.give_back([f"pull/unit/invoices/{company}"])  # its lease expires
     other = await client.pull(["invoices"], **pull)
     invoices = sandbox.data_set(company, "invoices")
     invoices.edit_at(3, {"note": "newer", "modifiedDate": now()})
@@ -190,8 +266,8 @@ async def test_a_frozen_process_changes_nothing(
     gate.set()
     (unit,) = (await frozen).units
 
-    assert other.rows == 300
-    assert "another process has taken over" in str(unit.error)
+    assert (other.rows, unit.rows, unit.error) == (300, 0, None)
+    assert unit.state.rows == 300
     rows = await rows_in(url, "invoices", company)
     assert {row["note"] for row in rows if row["id"] == invoices.ids()[3]} == {"newer"}
     assert len(rows) == 300
@@ -266,6 +342,15 @@ async def test_databases_of_others(
         assert 'has a table "items" that no pull wrote' in str(unit.error)
 
 
+async def test_passwords_stay_with_the_database(client: Client) -> None:
+    """Wherever in the URL they are, no error shows them."""
+    for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
+        with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
+            await client.pull(["items"], to=f"{url}127.0.0.1:1/books?user=me&password=hunter2")
+        assert "127.0.0.1:1/books?user=me" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+
+
 async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
     """It has one writer at a time, and the message names it."""
     path = tmp_path / "out.duckdb"
@@ -282,3 +367,9 @@ async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -
 
     holder.kill()
     await holder.wait()
+    units = aiter(client.pull(["items"], to=path))
+    await anext(units)
+    with pytest.raises(ConfigurationError, match=f"is open in process {os.getpid()}; one writer"):
+        await client.pull(["items"], to=path, store=Store())
+    await units.aclose()  # type: ignore[attr-defined]
+    assert not (await client.pull(["items"], to=path)).errors

@@ -448,6 +448,24 @@ async def test_what_is_repeated_is_logged(caplog: pytest.LogCaptureFixture) -> N
     assert KEY not in caplog.text
 
 
+@pytest.mark.parametrize(("retry_after", "sent"), [(5, 2), (3600, 1)])
+@pytest.mark.virtual_time
+async def test_what_is_not_repeated_is_not_logged_as_if_it_were(
+    retry_after: int, sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that asks to come back after the deadline is not asked again."""
+    caplog.set_level(logging.INFO, "integration_sdk.session")
+    service = VirtualService(
+        lambda service, request, now: (429, {"Retry-After": str(retry_after)}) if now < 5 else None
+    )
+    session = virtual_session(service)
+    response = await session.send(read(), CallOptions(timeout=60))
+    await session.aclose()
+
+    assert (response.attempts, len(service.log)) == (sent, sent)
+    assert caplog.text.count("is sent again") == sent - 1
+
+
 # aiohttp's own ways in
 
 

@@ -51,9 +51,11 @@ async def test_each_write_is_the_next_version(documents: Documents) -> None:
 
 
 async def test_tokens_only_grow_and_an_old_one_writes_nothing(documents: Documents) -> None:
-    """Whoever claims it has it, as long as nobody else of this process claims it later."""
+    """Whoever claims it has it, until the claim ends."""
     first = await claimed(documents, "cursor")
     written = await documents.write(first, b"1")
+    assert await documents.claim("cursor") is None
+    await documents.give_back(["cursor"])
     second = await claimed(documents, "cursor")
     assert second == Document("cursor", 1, second.token, b"1")
     assert second.token > first.token > 0
@@ -101,6 +103,23 @@ async def test_a_claim_outlives_the_end_of_another(postgres: Server) -> None:
             assert await theirs.claim(f"a/{number}") is not None
             assert await theirs.claim(f"b/{number}") is None
             await ours.give_back([f"b/{number}"])
+
+
+async def test_a_claim_that_is_cancelled_leaves_nothing_behind(postgres: Server) -> None:
+    """Wherever it is, though the process goes on and has something else."""
+    url = await postgres.new_database()
+    async with Store(url) as one, Store(url) as other:
+        ours, theirs = await one.documents(base_url="http://a"), await other.documents()
+        await claimed(ours, "else")
+        for turns in range(12):
+            claiming = asyncio.ensure_future(ours.claim(f"a/{turns}"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.001 * (turns // 4))
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            if claiming.cancelled():
+                assert await theirs.claim(f"a/{turns}") is not None
 
 
 async def test_what_was_given_back_stays_free(postgres: Server) -> None:

@@ -746,7 +746,8 @@ async def test_a_document_is_changed_by_who_has_claimed_it(url: str) -> None:
         with pytest.raises(Fenced):
             await mine.write(written, b"old")
         await theirs.write(second, b"new")
-        await theirs.give_back(["cursor"])
+        for documents in (theirs, mine):
+            await documents.give_back(["cursor"])
 
         third = await mine.claim("cursor")
         assert third is not None

@@ -157,10 +157,12 @@ def placed(
     try:
         return read(*args, **kw)
     except MalformedResponse as error:
-        todo = f". {_LOOK}" if request.safety is Safety.WRITE else ""
+        in_doubt = request.safety is Safety.WRITE
+        todo = f". {LOOK}" if in_doubt else ""
         raise MalformedResponse(
             f"{request} answered {response.status}, but {error}{not_json(response)}{todo}",
             status=response.status,
+            in_doubt=in_doubt,
             **_facts(request, response),
         ) from None
 
@@ -200,11 +202,12 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     is_own = body is not None and body.correlation_id is not None
     todo = _what_to_do(kind, request, response, is_own=is_own)
     meaning = statuses.of_answer(request.safety, response.status, is_own=is_own)
-    if sent and meaning is Meaning.IN_DOUBT:
+    in_doubt = sent and meaning is Meaning.IN_DOUBT
+    if in_doubt:
         # What else there is to do about a refusal would contradict it.
         goes_on = response.status >= 500 or response.status in _REDIRECTS
-        todo = f"{_LOOK} {todo}" if goes_on else _LOOK
-    return kind(f"{what}. {todo}", **facts)
+        todo = f"{LOOK} {todo}" if goes_on else LOOK
+    return kind(f"{what}. {todo}", in_doubt=in_doubt, **facts)
 
 
 def _facts(request: Request, response: Response) -> dict[str, Any]:
@@ -285,7 +288,8 @@ _ADVICE_ON_LIMITS: Final[Mapping[type[ApiError], str]] = {
 }
 
 
-_LOOK: Final = "It may have been carried out; look before you repeat it."
+LOOK: Final = "It may have been carried out; look before you repeat it."
+"""What the message of each error says that is `in_doubt`."""
 _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
 _MOVE: Final = "Check base_url=: redirects are not followed, since they would take the key along."

@@ -456,7 +456,8 @@ class Session:
         """
         refused = statuses.scope_of(status) is Scope.LOAD
         if refused and self._limiter.closed_by(call) is not None:
-            return 0.0
+            in_time = self._limiter.closed_by(call, until=call.deadline) is None
+            return 0.0 if in_time else None
         pause = call.options.retry.pause(call.pauses, self._jitter, throttled=status == 429)
         call.pauses += 1
         if state.loop.time() + pause >= call.deadline:

@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
@@ -37,7 +37,7 @@ from yarl import URL
 
 from integration_sdk._http.credentials import ApiKey, Hidden
 from integration_sdk._http.requests import Phase, Request, Safety
-from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.responses import LOOK, Failure, Reply, Response
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
 from integration_sdk.errors import (
@@ -47,7 +47,10 @@ from integration_sdk.errors import (
     MalformedResponse,
     NotSent,
     ResponseTooLarge,
+    TransportError,
 )
+
+_Error = TypeVar("_Error", bound=TransportError)
 
 KIB: Final = 1024
 ERROR_LIMIT: Final = 64 * KIB
@@ -443,7 +446,7 @@ def failure(
         return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
     if isinstance(error, _MALFORMED):
         message = f"{request} was answered by something that is not HTTP ({why})"
-        return Failure(Phase.MAY_HAVE_LEFT, MalformedResponse(message, **request.facts))
+        return Failure(Phase.MAY_HAVE_LEFT, _unread(MalformedResponse, request, message))
     return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 
 
@@ -463,20 +466,26 @@ def _no_way(error: BaseException, why: str, service: URL, proxy: URL | None) -> 
 
 def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
     """Return the error of a request that may have been sent and has no answer."""
-    advice = (
-        "It may have been carried out; look before you repeat it"
-        if request.safety is Safety.WRITE
-        else "It can be repeated"
+    message = f"{request} was sent, but its answer was lost: {why}"
+    return _unread(
+        AnswerLost, request, message, attempts=attempts, otherwise=". It can be repeated."
     )
-    message = f"{request} was sent, but its answer was lost: {why}. {advice}."
-    return AnswerLost(message, attempts=attempts, **request.facts)
 
 
 def too_large(request: Request, limit: int) -> Failure:
     """Return the failure of an answer of more than *limit* bytes."""
     message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
-    error = ResponseTooLarge(message, limit=limit, **request.facts)
+    error = _unread(ResponseTooLarge, request, message, limit=limit)
     return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
+
+
+def _unread(
+    kind: type[_Error], request: Request, message: str, *, otherwise: str = "", **facts: Any
+) -> _Error:
+    """Return the error of a request that was sent; *otherwise* is what is said of a read."""
+    in_doubt = request.safety is Safety.WRITE
+    advice = f". {LOOK}" if in_doubt else otherwise
+    return kind(f"{message}{advice}", in_doubt=in_doubt, **request.facts, **facts)
 
 
 def reason(error: BaseException) -> str:

@@ -153,7 +153,7 @@ class ItemReader:
         if model is Raw:
             return cls(Raw.copy)  # a view would keep its whole page in memory
         if is_pydantic(model):
-            return cls(bytes, pydantic_reader(model), True, reason)
+            return cls(bytes, pydantic_reader(model, exact=exact), True, reason)
         shape = shape_of(model)
         return cls(msgspec.json.Decoder(shape.type, float_hook=numbers).decode, shape.build, True)
 

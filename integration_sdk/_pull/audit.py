@@ -36,7 +36,9 @@ async def audit(sink: Sink, client: integration_sdk.Client | None = None) -> Asy
     if await sink.open() is None:
         raise ConfigurationError(f"no pull has written to {sink.target}")
     receipts = [msgspec.json.decode(text, type=Kept) for text in await sink.receipts()]
-    latest = {(one.data_type, one.company): one for kept in receipts for one in kept.units}
+    # Of two runs at once, the one that ended later may have read a unit earlier.
+    units = sorted((one for kept in receipts for one in kept.units), key=lambda one: one.held.run)
+    latest = {(one.data_type, one.company): one for one in units}
     if not latest:
         raise ConfigurationError(f"no pull into {sink.target} has ended yet")
     for unit in latest.values():

@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 import distributed
 from attrs import evolve, frozen
@@ -27,11 +26,12 @@ import integration_sdk
 from integration_sdk._context import RequestContext
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.session import FixedRate
+from integration_sdk._pull.postgres import without_secrets
 from integration_sdk._pull.pull import SECONDS_BETWEEN_CLAIMS, Elsewhere, Pair
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import PullState
-from integration_sdk._pull.units import PullOptions, Units, Work
+from integration_sdk._pull.units import PullOptions, Units
 from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.dialect import Dialect
@@ -75,15 +75,6 @@ class Job:
     rate: dict[str, Any] | None
     options: PullOptions
     version: str = VERSION
-
-
-def without_secrets(url: str) -> str:
-    """Return the URL of a database without its password."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
-    netloc = f"{user.partition(':')[0]}{at}{host}"
-    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
 
 
 # In the caller
@@ -304,12 +295,11 @@ class Station(distributed.WorkerPlugin):
             if self._units is None:
                 self._units = await self._open()
         units = self._units
-        while (unit := await units.claim(company_id, data_type)) is None:  # noqa: ASYNC110
+        while (receipt := await units.pull(company_id, data_type)) is None:
+            if self._stopped:  # cancelled while a write failed
+                raise asyncio.CancelledError
             # If its owner dies, its lease ends.
             await asyncio.sleep(SECONDS_BETWEEN_CLAIMS)
-        if await units.is_done(unit):  # by a worker that died before it could tell, or another run
-            return Work(unit).receipt(), None
-        receipt = await units.pull(unit)
         is_last = units.stopped_by is not None and units.stopped_by is receipt.error
         return receipt, units.stopped_by if is_last else None
 

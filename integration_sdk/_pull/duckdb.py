@@ -8,6 +8,7 @@ the store's copy only follows. A first read grows batch by batch; a full one is 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,8 @@ _TABLES: Final = f"""
     );
     CREATE TABLE IF NOT EXISTS {OURS}receipts (ended TIMESTAMPTZ, receipt VARCHAR);
 """
+_WRITING: Final = set[str]()
+"""Files that are open here: DuckDB lets a process open one several times."""
 
 
 @define(eq=False)
@@ -88,41 +91,48 @@ class DuckDb:
     def _connect(self) -> None:
         if self._db is not None:
             return
+        holder: object = os.getpid() if self.target in _WRITING else None
         try:
-            self._db = self._duckdb.connect(str(self.path))
+            db = None if holder else self._duckdb.connect(str(self.path))
         except self._duckdb.Error as error:
-            if holder := re.search(r"\(PID (\d+)\)", str(error)):
-                raise ConfigurationError(
-                    f"{self.path} is open in process {holder[1]}; one writer at a time"
-                ) from None
-            raise ConfigurationError(f"{self.path} cannot be opened: {error}") from None
+            if not (found := re.search(r"\(PID (\d+)\)", str(error))):
+                raise ConfigurationError(f"{self.path} cannot be opened: {error}") from None
+            holder = found[1]
+        if holder:
+            raise ConfigurationError(
+                f"{self.path} is open in process {holder}; one writer at a time"
+            )
+        self._db = db
+        _WRITING.add(self.target)
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
 
-        def work() -> None:
+        def work() -> str:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connect()
             self._ask(_TABLES)
             self._ask(
                 f"INSERT INTO {OURS}pull SELECT ? WHERE NOT EXISTS (SELECT * FROM {OURS}pull)", pull
             )
+            return str(self._ask(f"SELECT id FROM {OURS}pull")[0][0])
 
-        await self._do(work)
+        return await self._do(work)
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Return where *unit* stands, by the database."""
         return await self._do(lambda: self._begin(unit, full))
 
     def _begin(self, unit: Unit, full: bool) -> UnitState:
-        found = self._ask(
-            f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?", *_key(unit)
-        )
-        if not found:
-            if unit.state.parts and not full:
-                raise PullError(f"{self.path} lacks the records of {unit}; --full reads them again")
-            return UnitState()
-        return msgspec.json.decode(found[0][0], type=UnitState)
+        state = self._state_of(*key_of(unit))
+        if state is None and unit.state.parts and not full:
+            raise PullError(f"{self.path} lacks the records of {unit}; --full reads them again")
+        return state or UnitState()
+
+    def _state_of(self, *key: str) -> UnitState | None:
+        query = f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?"
+        found = self._ask(query, *key)
+        return msgspec.json.decode(found[0][0], type=UnitState) if found else None
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:
         """Make an Arrow table of *items*, of each id the last."""
@@ -156,10 +166,12 @@ class DuckDb:
             self._drop_staged(unit)
         if packed.rows:
             is_staged = after.live not in {0, after.generation}
-            self._merge(_staged(unit) if is_staged else unit.data_type, packed.content)
+            self._merge(
+                staged_name(unit.data_type) if is_staged else unit.data_type, packed.content
+            )
         for record, reason in packed.rejects:
             text = record.decode(errors="replace")
-            self._ask(f"INSERT INTO {OURS}rejects VALUES (?, ?, ?, ?)", *_key(unit), reason, text)
+            self._ask(f"INSERT INTO {OURS}rejects VALUES (?, ?, ?, ?)", *key_of(unit), reason, text)
         self._keep_state(unit, after)
 
     def _merge(self, name: str, batch: Any) -> None:
@@ -187,8 +199,8 @@ class DuckDb:
                 self._ask(f"ALTER TABLE {table} ALTER {quoted(column)} SET DATA TYPE {kind}")
 
     def _drop_staged(self, unit: Unit) -> None:
-        if self._exists(_staged(unit)):
-            staged = quoted(_staged(unit))
+        if self._exists(staged_name(unit.data_type)):
+            staged = quoted(staged_name(unit.data_type))
             self._ask(f"DELETE FROM {staged} WHERE company = ?", unit.company_id)
 
     async def finish(self, unit: Unit, after: UnitState) -> None:
@@ -197,17 +209,20 @@ class DuckDb:
         def work() -> UnitState:
             if unit.state.live not in {0, unit.state.generation}:
                 self._replace(unit)
-            counted = self._counted(unit, after)
+            counted = after
+            if self._exists(unit.data_type):
+                rows, sums = self._totals(*key_of(unit))
+                counted = replace(after, rows=rows, sums=sums)
             self._keep_state(unit, counted)
             return counted
 
         await unit.save(await self._do(lambda: self._in_transaction(work)))
 
     def _replace(self, unit: Unit) -> None:
-        table, staged = quoted(unit.data_type), quoted(_staged(unit))
+        table, staged = quoted(unit.data_type), quoted(staged_name(unit.data_type))
         if self._exists(unit.data_type):
             self._ask(f"DELETE FROM {table} WHERE company = ?", unit.company_id)
-        if self._exists(_staged(unit)):
+        if self._exists(staged_name(unit.data_type)):
             self._widen(table, staged)
             self._ask(
                 f"INSERT INTO {table} BY NAME SELECT * FROM {staged} WHERE company = ?",
@@ -215,44 +230,19 @@ class DuckDb:
             )
             self._drop_staged(unit)
 
-    def _counted(self, unit: Unit, state: UnitState) -> UnitState:
-        """Return *state* with the number of rows and the sums as they are in the table."""
-        if not self._exists(unit.data_type):
-            return state
-        rows, sums = self._totals(unit.data_type, unit.company_id)
-        return replace(state, rows=rows, sums=sums)
-
     def _totals(self, data_type: str, company_id: str) -> tuple[int, Sums]:
         table = quoted(data_type)
         columns = self._ask(f"DESCRIBE {table}")
         numbers = [name for name, kind, *_ in columns if kind == "DECIMAL(38,18)"]
-        currency = "currency" if ("currency", "VARCHAR") in [one[:2] for one in columns] else "NULL"
-        added = "".join(f", sum({quoted(name)})" for name in numbers)
-        found = self._ask(
-            f"SELECT coalesce({currency}, ''), count(*){added} FROM {table} WHERE company = ?"
-            " GROUP BY 1",
-            company_id,
-        )
-        sums: Sums = {
-            key: {
-                name: format(amount.normalize(), "f")
-                for name, amount in zip(numbers, amounts, strict=True)
-                if amount is not None
-            }
-            for key, _, *amounts in found
-        }
-        return sum(count for _, count, *_ in found), sums
+        has_currency = ("currency", "VARCHAR") in [one[:2] for one in columns]
+        query = totals_query(table, numbers, has_currency=has_currency)
+        return totals(self._ask(query, company_id), numbers)
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
-        text = receipt.to_json().decode()
-        await self._do(
-            lambda: self._ask(
-                f"INSERT INTO {OURS}receipts VALUES (?::TIMESTAMPTZ, ?)",
-                receipt.ended.isoformat(),
-                text,
-            )
-        )
+        values = receipt.ended.isoformat(), receipt.to_json().decode()
+        insert = f"INSERT INTO {OURS}receipts VALUES (?::TIMESTAMPTZ, ?)"
+        await self._do(lambda: self._ask(insert, *values))
 
     async def receipts(self) -> list[bytes]:
         """Return all receipts, in their order."""
@@ -263,12 +253,10 @@ class DuckDb:
         """Return what is in the table."""
 
         def work() -> Found:
-            key = data_type, company_id
-            units = f"SELECT state FROM {OURS}units WHERE data_type = ? AND company = ?"
-            state = msgspec.json.decode(self._ask(units, *key)[0][0], type=UnitState)
             if not self._exists(data_type):
                 return Found(rows=0, ids=0, sums={})
-            rows, sums = self._totals(*key)
+            state = self._state_of(data_type, company_id) or held
+            rows, sums = self._totals(data_type, company_id)
             return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
 
         return await self._do(work)
@@ -278,12 +266,13 @@ class DuckDb:
         if self._db is not None:
             await self._do(self._db.close)
             self._db = None
+            _WRITING.discard(self.target)
         self._thread.shutdown()
 
     def _keep_state(self, unit: Unit, state: UnitState) -> None:
-        self._ask(f"DELETE FROM {OURS}units WHERE data_type = ? AND company = ?", *_key(unit))
+        self._ask(f"DELETE FROM {OURS}units WHERE data_type = ? AND company = ?", *key_of(unit))
         text = msgspec.json.encode(state).decode()
-        self._ask(f"INSERT INTO {OURS}units VALUES (?, ?, ?, ?)", *_key(unit), state.done, text)
+        self._ask(f"INSERT INTO {OURS}units VALUES (?, ?, ?, ?)", *key_of(unit), state.done, text)
 
     def _exists(self, table: str) -> bool:
         query = "SELECT count(*) FROM duckdb_tables() WHERE table_name = ?"
@@ -305,12 +294,40 @@ class DuckDb:
         return answer
 
 
-def _key(unit: Unit) -> Sequence[str]:
+# For PostgreSQL, too
+
+
+def key_of(unit: Unit) -> tuple[str, str]:
+    """Return what names the unit in our tables."""
     return unit.data_type, unit.company_id
 
 
-def _staged(unit: Unit) -> str:
-    return f"_staged_{unit.data_type}"
+def staged_name(data_type: str) -> str:
+    """Return the name of the table in which a full read is collected."""
+    return f"_staged_{data_type}"
+
+
+def totals_query(table: str, numbers: Sequence[str], *, has_currency: bool) -> str:
+    """Return the query for the `totals` of the company $1."""
+    currency = "currency" if has_currency else "NULL"
+    added = "".join(f", sum({quoted(name)})" for name in numbers)
+    return (
+        f"SELECT coalesce({currency}, ''), count(*){added} FROM {table} WHERE company = $1"
+        " GROUP BY 1"
+    )
+
+
+def totals(found: Sequence[Any], numbers: Sequence[str]) -> tuple[int, Sums]:
+    """Return the number of rows, and the exact sums of *numbers*."""
+    sums: Sums = {
+        currency: {
+            name: format(amount.normalize(), "f")
+            for name, amount in zip(numbers, amounts, strict=True)
+            if amount is not None
+        }
+        for currency, _, *amounts in found
+    }
+    return sum(count for _, count, *_ in found), sums
 
 
 def quoted(name: str) -> str:

@@ -21,10 +21,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -38,6 +37,7 @@ from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState, add_sums
 from integration_sdk._records.columns import Columns
 from integration_sdk._store.row import Fenced
+from integration_sdk._store.rows import fenced
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
@@ -47,6 +47,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
+T = TypeVar("T")
 MARKER: Final = "_pull.json"
 STAGING: Final = "_staging"
 REJECTS: Final = "_rejects"
@@ -54,6 +55,7 @@ RECEIPTS: Final = "_receipts"
 STORE: Final = "_pull.db"
 _GENERATION: Final = "_generation"
 _PART: Final = re.compile(r"part-(\d+)(?:-(\d+))?\.")
+_STAGED: Final = re.compile(r"-(\d+)(\.tmp)?$")
 LINES: Final = 256
 """Lines that are joined at a time: few enough for the cache of a processor."""
 _HERE: Final = -100  # AT_FDCWD
@@ -77,24 +79,6 @@ class Content:
     sums: Sums | None = None
 
 
-class Encoder(Protocol):
-    """How records become a file."""
-
-    @property
-    def format(self) -> str:
-        """Such as "parquet"."""
-
-    @property
-    def extension(self) -> str:
-        """Of the files."""
-
-    def write(self, path: Path, items: list[bytes], columns: Columns) -> Packed:
-        """Write *items* to a new file; return what was written, without its place."""
-
-    def read(self, path: Path) -> Content:
-        """Return what is in a file."""
-
-
 @define(eq=False)
 class Files:
     """Parts in folders below *path*.
@@ -104,7 +88,7 @@ class Files:
     """
 
     path: Path
-    encoder: Encoder
+    encoder: Ndjson | Parquet
     tokens: bool = False
     _lock: int | None = field(init=False, default=None)
 
@@ -128,11 +112,14 @@ class Files:
         try:
             marker = json.loads((self.path / MARKER).read_bytes())
         except FileNotFoundError:
+            names = [one.name for one in self.path.glob("*")]
             ours = (STORE, STAGING, f".{MARKER}")  # made before the marker
-            others = [one.name for one in self._names() if not one.name.startswith(ours)]
-            if other := min(others, default=None):
+            others = [name for name in names if not name.startswith(ours)]
+            if MARKER in names:
+                return self._open()  # another pull has just begun
+            if others:
                 raise ConfigurationError(
-                    f"{self.path} holds files that no pull wrote ({other})"
+                    f"{self.path} holds files that no pull wrote ({min(others)})"
                 ) from None
             return None
         if marker["format"] != self.format:
@@ -141,15 +128,11 @@ class Files:
             )
         return str(marker["id"])
 
-    def _names(self) -> list[Path]:
-        return list(self.path.iterdir()) if self.path.exists() else []
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
+        return await _do(self._introduce, pull)
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
-        # To the end: cancelled meanwhile, the thread would lock after `aclose` has let go.
-        await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._introduce, pull)))
-
-    def _introduce(self, pull: str) -> None:
+    def _introduce(self, pull: str) -> str:
         (self.path / STAGING).mkdir(parents=True, exist_ok=True)
         if not self.tokens and fcntl is not None:
             self._lock = os.open(self.path / STAGING / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -160,31 +143,29 @@ class Files:
                     f"{self.path} is being written by another pull; several at once need a "
                     "PostgreSQL store"
                 ) from None
-        if self._open() is None:
-            marker = {"id": pull, "format": self.format}
-            replace_file(self.path / MARKER, json.dumps(marker).encode())
+        if (owner := self._open()) is not None:
+            return owner
+        marker = {"id": pull, "format": self.format}
+        replace_file(self.path / MARKER, json.dumps(marker).encode())
+        return pull
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Remove what was not committed; return where *unit* stands."""
-        return await asyncio.to_thread(self._begin, unit, full)
+        return await _do(self._begin, unit, full)
 
     def _begin(self, unit: Unit, full: bool) -> UnitState:
-        state = unit.state
-        if not state.is_shown and self._shown_generation(unit) == state.generation:
-            # It was exchanged, and the store was not told.
-            state = evolve_state(state, live=state.generation)
-        self._clean_staging(unit, state)
+        state = self._take_over(unit)
         folder = self._folder(unit, state)
         held: dict[int, tuple[int, Path]] = {}
-        for path in sorted(folder.glob("part-*")) if folder.exists() else ():
+        for path in sorted(folder.glob("part-*")):
             found = _PART.match(path.name)
             number, token = (int(found[1]), int(found[2] or 0)) if found else (-1, 0)
+            _check_token(unit, token)
             if not state.first <= number < state.parts:
-                path.unlink()
+                _remove(path)
             elif number in held:  # of two with one number, the later claim's was committed
-                lower, _ = sorted([held[number], (token, path)])
-                lower[1].unlink()
-                held[number] = max(held[number], (token, path))
+                (_, lower), held[number] = sorted([held[number], (token, path)])
+                _remove(lower)
             else:
                 held[number] = token, path
         for number in range(state.first, state.parts):
@@ -200,26 +181,27 @@ class Files:
         except FileNotFoundError:
             return 0
 
-    def _clean_staging(self, unit: Unit, state: UnitState) -> None:
-        """Take over the staged generation, if there is one, and remove all else."""
-        root, ours = self._staging(unit), self._staged(unit, state)
-        found = list(root.iterdir()) if root.exists() else []
-        staged = [one for one in found if one.name.startswith(f"g{state.generation}-")]
-        if state.is_shown:
-            staged = []
-        else:
-            ours.parent.mkdir(parents=True, exist_ok=True)
-            newest = max(staged, key=lambda one: int(one.name.partition("-")[2]), default=None)
-            if newest is None:
-                ours.mkdir(exist_ok=True)
-            elif newest != ours:
+    def _take_over(self, unit: Unit) -> UnitState:
+        """Take over the generation that is staged, if there is one, and remove all else there."""
+        state, root = unit.state, self._staging(unit)
+        ours = self._staged(unit, state)
+        left = {one: _token(one) for one in root.glob("*")}
+        _check_token(unit, max(left.values(), default=0))
+        if not state.is_shown:
+            staged = [one for one in left if one.name.startswith(f"g{state.generation}-")]
+            if staged:
+                newest = max(staged, key=left.__getitem__)
                 newest.rename(ours)
-            found = [one for one in found if one != newest]
-        for one in found:
-            if one.is_dir():
-                shutil.rmtree(one)
+                del left[newest]
             else:
-                one.unlink()
+                ours.mkdir(parents=True)
+            # Only now: until it was renamed, the claim before could exchange it, and not tell.
+            if self._shown_generation(unit) == state.generation:
+                state = evolve_state(state, live=state.generation)
+                left[ours] = unit.document.token
+        for one in left:
+            _remove(one)
+        return state
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:
         """Write *items* as a temporary file."""
@@ -235,16 +217,16 @@ class Files:
     async def commit(self, unit: Unit, packed: Packed, after: UnitState) -> None:
         """Rename the part, then record *after*."""
         if packed.rejects:
-            await asyncio.to_thread(self._reject, unit, packed.rejects)
+            await _do(self._reject, unit, packed.rejects)
         part = None
         if packed.content is not None:
             name = f"-{unit.document.token}" if self.tokens else ""
             part = self._folder(unit, after) / (
                 f"part-{unit.state.parts:05}{name}.{self.encoder.extension}"
             )
-            await asyncio.to_thread(_rename, packed.content, part)
+            await _do(_rename, packed.content, part)
         elif after.generation != unit.state.generation:
-            await asyncio.to_thread(self._stage, unit, after)
+            await _do(self._stage, unit, after)
         try:
             await unit.save(after)
         except Fenced:
@@ -262,10 +244,10 @@ class Files:
         if unit.state.is_shown:
             await unit.save(after)
             return
-        await asyncio.to_thread(self._show, unit)
+        await _do(self._show, unit)
         replaced = self._staged(unit, unit.state)
         await unit.save(after)
-        await asyncio.to_thread(_remove, replaced)
+        await _do(_remove, replaced)
 
     def _show(self, unit: Unit) -> None:
         staged, shown = self._staged(unit, unit.state), self._shown(unit)
@@ -280,10 +262,10 @@ class Files:
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to ``_receipts``."""
-        await asyncio.to_thread(self._keep, receipt)
+        await _do(self._keep, receipt)
 
     def _keep(self, receipt: Receipt) -> None:
-        path = self.path / RECEIPTS / f"{receipt.name}.json"
+        path = self.path / RECEIPTS / f"{receipt.ended:%Y%m%dT%H%M%S.%f}Z.json"
         path.parent.mkdir(exist_ok=True)
         replace_file(path, receipt.to_json())
 
@@ -337,24 +319,38 @@ class Files:
     def _reject(self, unit: Unit, rejects: list[tuple[bytes, str]]) -> None:
         path = self.path / REJECTS / f"{quote(unit.data_type)}.ndjson"
         path.parent.mkdir(exist_ok=True)
-        lines = (
-            {
-                "company": unit.company_id,
-                "reason": reason,
-                "record": record.decode(errors="replace"),
-            }
-            for record, reason in rejects
-        )
+        company, lines = unit.company_id, list[bytes]()
+        for record, reason in rejects:
+            text = record.decode(errors="replace")
+            line = {"company": company, "reason": reason, "record": text}
+            lines.append(msgspec.json.encode(line) + b"\n")
         with path.open("ab") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            file.writelines(lines)
             _sync(file)
 
 
-def _remove(staged: Path) -> None:
-    """Remove a folder, and the one that holds it unless another process stages there already."""
-    shutil.rmtree(staged, ignore_errors=True)
-    with suppress(OSError):
-        staged.parent.rmdir()
+async def _do(work: Callable[..., T], *arguments: Any) -> T:
+    """Run *work* in a thread, to its end: cancelled, it would go on when others have the place."""
+    return await to_the_end(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, unless somebody who thawed has done so, or writes there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _token(staged: Path) -> int:
+    found = _STAGED.search(staged.name)
+    return int(found[1]) if found else 0
+
+
+def _check_token(unit: Unit, token: int) -> None:
+    """Leave alone what a later claim has made."""
+    if token > unit.document.token:
+        raise fenced(str(unit))
 
 
 def _rename(one: Path, other: Path) -> None:
@@ -389,7 +385,7 @@ def exchange(one: Path, other: Path) -> None:
     if failed:
         if not one.exists():
             raise FileNotFoundError(one)
-        aside = one.with_name(f"{one.name}.old")
+        aside = one.with_name(f"old-{one.name}")
         other.rename(aside)
         one.rename(other)
         aside.rename(one)
@@ -425,7 +421,7 @@ class Ndjson:
         return f"ndjson.{self.compression}" if self.compression else "ndjson"
 
     def write(self, path: Path, items: list[bytes], _: Columns) -> Packed:
-        """Write *items* to a new file."""
+        """Write *items* to a new file; return what was written, without its place."""
         rows = len(items)
         if any(b"\n" in item for item in items):
             # Between tokens, since a text has it escaped.

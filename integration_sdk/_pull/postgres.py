@@ -4,7 +4,8 @@ A batch is copied as jsonb into a temporary table, where the server finds which 
 of which types. Columns are added in statements of their own: two workers that write and then
 both alter would wait for each other. Then records and the unit's state are committed in one
 transaction, in which the token of the claim must still be the latest, so that a process that was
-frozen meanwhile changes nothing.
+frozen meanwhile changes nothing. A database that is away, restarts or finds a deadlock is asked
+again for a while: whatever is done here may be done twice.
 
 Numbers are ``numeric``, dates ``timestamptz``, objects and lists ``jsonb``. A first read grows
 batch by batch (``_integration_sdk_units.done``); a full one is collected in ``_staged_<type>``.
@@ -12,25 +13,29 @@ batch by batch (``_integration_sdk_units.done``); a full one is collected in ``_
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from attrs import Factory, define, field
+from attrs import define, field
 from msgspec.structs import replace
 
 from integration_sdk._checks import needed
-from integration_sdk._pull.duckdb import OURS, quoted
+from integration_sdk._pull.duckdb import OURS, key_of, quoted, staged_name, totals, totals_query
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns, text_name
-from integration_sdk._store.row import Fenced
+from integration_sdk._store.database import is_away
+from integration_sdk._store.rows import fenced
 from integration_sdk.errors import ConfigurationError, PullError
 
+T = TypeVar("T")
 _TABLES: Final = f"""
     CREATE TABLE IF NOT EXISTS {OURS}pull (one bool PRIMARY KEY DEFAULT true, id text NOT NULL);
     CREATE TABLE IF NOT EXISTS {OURS}tables (name text PRIMARY KEY);
@@ -48,6 +53,11 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",  # a frozen process holds no locks
     "statement_timeout": "600s",
 }
+_PATIENCE: Final = 30.0
+"""Seconds to ask a database again that has failed for the first time."""
+_PAUSE: Final = 0.2
+_FAREWELL: Final = 5.0
+"""Seconds to part from a connection in peace."""
 _CONNECTIONS: Final = 4
 _LONGEST_NAME: Final = 63
 _LOCK: Final = 0x70756C6C
@@ -66,21 +76,17 @@ _FIELDS: Final = f"""
         AND value <> '[]'
     GROUP BY 1, 2
 """
-_TYPES: Final = {
-    "number": "numeric",
-    "boolean": "boolean",
-    "string": "text",
-    "array": "jsonb",
-    "object": "jsonb",
-}
+_TYPES: Final = {"number": "numeric", "boolean": "boolean", "string": "text"}
 _RESERVED: Final = frozenset({"company", "id"})
 
 
-@define
-class _Table:
-    """What is known of a table: the types of its columns, by name."""
-
-    columns: dict[str, str] = Factory(dict)
+def without_secrets(url: str) -> str:
+    """Return the URL of a database without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
+    netloc = f"{user.partition(':')[0]}{at}{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
 
 
 @define(eq=False)
@@ -91,7 +97,8 @@ class Postgres:
     format: str = "postgres"
     _asyncpg: Any = field(init=False)
     _pool: Any = field(init=False, default=None)
-    _tables: dict[str, _Table] = field(init=False, factory=dict)
+    _columns: dict[str, dict[str, str]] = field(init=False, factory=dict)
+    """The types of the columns of each table, by name."""
 
     def __attrs_post_init__(self) -> None:
         self._asyncpg = needed("asyncpg", "postgres", "a PostgreSQL database")
@@ -99,72 +106,103 @@ class Postgres:
     @property
     def target(self) -> str:
         """The URL, without a password."""
-        parts = urlsplit(self.url)
-        host = parts.netloc.rpartition("@")[2]
-        user = parts.username
-        return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+        return without_secrets(self.url)
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
-        """Lend a connection; errors of the database are a `PullError`."""
-        try:
-            async with self._pool.acquire() as db:
-                yield db
-        except (self._asyncpg.PostgresError, self._asyncpg.InterfaceError, OSError) as error:
-            raise PullError(f"{self.target} cannot be written: {error}") from error
+    async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Do *work* with a connection, again while the database is away.
+
+        Raises:
+            OSError: Its disk is full.
+            PullError: It refuses, or is away for too long.
+        """
+        now, failed = asyncio.get_running_loop().time, 0.0
+        while True:
+            try:
+                db = await self._pool.acquire()
+                try:
+                    return await work(db)
+                finally:
+                    await self._pool.release(db, timeout=_FAREWELL)
+            except self._asyncpg.DiskFullError as error:
+                raise OSError(errno.ENOSPC, str(error)) from error
+            except (
+                self._asyncpg.PostgresError,
+                self._asyncpg.InterfaceError,
+                self._asyncpg.InternalClientError,
+                OSError,
+            ) as error:
+                failed = failed or now()
+                if not is_away(error) or now() >= failed + _PATIENCE:
+                    raise PullError(f"{self.target} cannot be written: {error}") from error
+            await asyncio.sleep(_PAUSE)
 
     async def open(self) -> str | None:
         """Return the id of the pull that has written here."""
         try:
             self._pool = await self._asyncpg.create_pool(
-                self.url, min_size=1, max_size=_CONNECTIONS, server_settings=_SETTINGS
+                self.url,
+                min_size=1,
+                max_size=_CONNECTIONS,
+                command_timeout=610,  # of a server that does not even give up itself
+                server_settings=_SETTINGS,
             )
         except (self._asyncpg.PostgresError, OSError, ValueError) as error:
             raise ConfigurationError(f"{self.target} cannot be opened: {error}") from None
-        async with self._connection() as db:
-            if await db.fetchval(f"SELECT to_regclass('{OURS}pull')") is None:
-                return None
-            found: str | None = await db.fetchval(f"SELECT id FROM {OURS}pull")
-            return found
+        return await self._do(self._owner)
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
-        async with self._connection() as db, db.transaction():
-            # CREATE TABLE IF NOT EXISTS of two at once fails for one of them.
-            await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            await db.execute(_TABLES)
-            await db.execute(
-                f"INSERT INTO {OURS}pull (id) VALUES ($1) ON CONFLICT DO NOTHING", pull
-            )
+    async def _owner(self, db: Any) -> str | None:
+        if await db.fetchval(f"SELECT to_regclass('{OURS}pull')") is None:
+            return None
+        found: str | None = await db.fetchval(f"SELECT id FROM {OURS}pull")
+        return found
+
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is."""
+
+        async def work(db: Any) -> str:
+            async with db.transaction():
+                # CREATE TABLE IF NOT EXISTS of two at once fails for one of them.
+                await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+                await db.execute(_TABLES)
+                insert = f"INSERT INTO {OURS}pull (id) VALUES ($1) ON CONFLICT DO NOTHING"
+                await db.execute(insert, pull)
+                return await self._owner(db) or pull
+
+        return await self._do(work)
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Take the unit in the database, too; return where it stands there."""
-        async with self._connection() as db:
+        query = (
+            f"INSERT INTO {OURS}units (data_type, company, token) VALUES ($1, $2, $3)"
+            " ON CONFLICT (data_type, company) DO UPDATE SET token = excluded.token"
+            f" WHERE {OURS}units.token <= excluded.token RETURNING state"
+        )
+
+        async def work(db: Any) -> Any:
             await self._prepare(db, unit.data_type)
-            found = await db.fetchrow(
-                f"INSERT INTO {OURS}units (data_type, company, token) VALUES ($1, $2, $3)"
-                " ON CONFLICT (data_type, company) DO UPDATE SET token = excluded.token"
-                f" WHERE {OURS}units.token < excluded.token RETURNING state",
-                *_key(unit),
-                unit.document.token,
-            )
+            return await db.fetchrow(query, *key_of(unit), unit.document.token)
+
+        found = await self._do(work)
         if found is None:
-            raise Fenced(f"{unit} was claimed by another process.")
+            raise fenced(str(unit))
         if found["state"] is None:
             if unit.state.parts and not full:
                 raise PullError(f"{self.target} lacks the records of {unit}; --full reads them")
             return UnitState()
-        return msgspec.json.decode(found["state"], type=UnitState)
+        return _decoded(found["state"])
 
     async def _prepare(self, db: Any, data_type: str) -> None:
-        """Make the tables of a type.
+        """Make the tables of a type, or learn which columns they have now.
 
         Raises:
             ConfigurationError: There is one that no pull has made.
         """
-        if data_type in self._tables:
-            return
-        name, staged = quoted(data_type), quoted(_staged(data_type))
+        if data_type not in self._columns:
+            await self._create(db, data_type)
+        await self._learn(db, data_type)
+
+    async def _create(self, db: Any, data_type: str) -> None:
+        name, staged = quoted(data_type), quoted(staged_name(data_type))
         async with db.transaction():
             await db.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
             added = await db.execute(
@@ -176,7 +214,6 @@ class Postgres:
                 for table in (name, staged):
                     await db.execute(f"CREATE TABLE {table} (company text NOT NULL, id text)")
                     await db.execute(f"CREATE UNIQUE INDEX ON {table} (company, id)")
-        await self._learn(db, data_type)
 
     async def _learn(self, db: Any, data_type: str) -> None:
         found = await db.fetch(
@@ -184,7 +221,9 @@ class Postgres:
             " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",
             quoted(data_type),
         )
-        self._tables[data_type] = _Table({row["attname"]: row["kind"] for row in found})
+        # Of two that ask at once, the one that hears last may know less.
+        known = self._columns.setdefault(data_type, {})
+        known.update((row["attname"], row["kind"]) for row in found)
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:
         """Escape *items* for COPY."""
@@ -195,30 +234,32 @@ class Postgres:
 
     async def commit(self, unit: Unit, packed: Packed, after: UnitState) -> None:
         """Copy and merge the records, and record *after* in the same transaction."""
-        async with self._connection() as db:
-            rejects: list[tuple[bytes, str]] = []
+        await unit.save(await self._do(lambda db: self._commit(db, unit, packed, after)))
+
+    async def _commit(self, db: Any, unit: Unit, packed: Packed, after: UnitState) -> UnitState:
+        rejects: list[tuple[bytes, str]] = []
+        if packed.rows:
+            await db.execute(
+                "CREATE TEMPORARY TABLE IF NOT EXISTS batch (n bigserial, raw jsonb NOT NULL)"
+            )
+            await db.execute("TRUNCATE batch RESTART IDENTITY")
+            await self._copy(db, packed.content, rejects)
+            await self._widen(db, unit.data_type)
+        rejected = len(rejects)
+        after = replace(after, rows=after.rows - rejected, rejects=after.rejects + rejected)
+        async with db.transaction():
+            await self._keep_state(db, unit, after)
+            if after.generation != unit.state.generation:
+                await self._drop_staged(db, unit)
             if packed.rows:
-                await db.execute(
-                    "CREATE TEMPORARY TABLE IF NOT EXISTS batch (n bigserial, raw jsonb NOT NULL)"
-                )
-                await db.execute("TRUNCATE batch RESTART IDENTITY")
-                await self._copy(db, packed.content, rejects)
-                await self._widen(db, unit.data_type)
-            rejected = len(rejects)
-            after = replace(after, rows=after.rows - rejected, rejects=after.rejects + rejected)
-            async with db.transaction():
-                await self._keep_state(db, unit, after)
-                if after.generation != unit.state.generation:
-                    await self._drop_staged(db, unit)
-                if packed.rows:
-                    is_staged = after.live not in {0, after.generation}
-                    table = _staged(unit.data_type) if is_staged else unit.data_type
-                    await self._merge(db, table, unit)
-                await db.executemany(
-                    f"INSERT INTO {OURS}rejects VALUES ($1, $2, $3, $4)",
-                    [(*_key(unit), reason, _readable(record)) for record, reason in rejects],
-                )
-        await unit.save(after)
+                is_staged = after.live not in {0, after.generation}
+                table = staged_name(unit.data_type) if is_staged else unit.data_type
+                await self._merge(db, table, unit)
+            await db.executemany(
+                f"INSERT INTO {OURS}rejects VALUES ($1, $2, $3, $4)",
+                [(*key_of(unit), reason, _readable(record)) for record, reason in rejects],
+            )
+        return after
 
     async def _copy(
         self, db: Any, lines: Sequence[bytes], rejects: list[tuple[bytes, str]]
@@ -242,7 +283,7 @@ class Postgres:
     async def _widen(self, db: Any, data_type: str) -> None:
         """Add the columns that the batch needs, to the table and to the staged one."""
         await db.execute("ANALYZE batch")
-        have = self._tables[data_type].columns
+        have = self._columns[data_type]
         others = [name for name, kind in have.items() if kind != "timestamp with time zone"]
         for field_, kind, are_moments in await db.fetch(_FIELDS, others):
             if field_ == "id":
@@ -250,19 +291,18 @@ class Postgres:
             column = _column(field_)
             if len(text_name(field_).encode()) > _LONGEST_NAME:
                 raise PullError(f"{field_} is too long a name for a column of {self.target}")
-            type_ = "timestamptz" if are_moments else _TYPES[kind]
+            type_ = _TYPES.get(kind, "jsonb")
             if column not in have:
-                await self._add(db, data_type, column, "jsonb" if column != field_ else type_)
-            have = self._tables[data_type].columns
-            fits = have[column] in {_TYPES[kind], "jsonb"} or (
+                new = "timestamptz" if are_moments else type_
+                await self._add(db, data_type, column, "jsonb" if column != field_ else new)
+            fits = have[column] in {type_, "jsonb"} or (
                 are_moments and have[column] == "timestamp with time zone"
             )
             if not fits and text_name(field_) not in have:
                 await self._add(db, data_type, text_name(field_), "jsonb")
-            have = self._tables[data_type].columns
 
     async def _add(self, db: Any, data_type: str, column: str, type_: str) -> None:
-        for table in (data_type, _staged(data_type)):
+        for table in (data_type, staged_name(data_type)):
             await db.execute(
                 f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
             )
@@ -270,7 +310,7 @@ class Postgres:
 
     async def _merge(self, db: Any, table: str, unit: Unit) -> None:
         values = {"company": "$1", "id": "raw->>'id'"}
-        values |= _values(self._tables[unit.data_type].columns)
+        values |= _values(self._columns[unit.data_type])
         names = ", ".join(map(quoted, values))
         new = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in values)
         await db.execute(
@@ -282,96 +322,91 @@ class Postgres:
         )
 
     async def _drop_staged(self, db: Any, unit: Unit) -> None:
-        staged = quoted(_staged(unit.data_type))
+        staged = quoted(staged_name(unit.data_type))
         await db.execute(f"DELETE FROM {staged} WHERE company = $1", unit.company_id)
 
     async def finish(self, unit: Unit, after: UnitState) -> None:
         """Replace the company's rows by the staged ones, if the read was a full one."""
+        await unit.save(await self._do(lambda db: self._finish(db, unit, after)))
+
+    async def _finish(self, db: Any, unit: Unit, after: UnitState) -> UnitState:
         table = quoted(unit.data_type)
-        async with self._connection() as db, db.transaction():
-            await self._keep_state(db, unit, after)
-            if unit.state.live not in {0, unit.state.generation}:
-                names = ", ".join(map(quoted, self._tables[unit.data_type].columns))
+        query = (
+            f"SELECT state FROM {OURS}units"
+            " WHERE data_type = $1 AND company = $2 AND token = $3 FOR UPDATE"
+        )
+        async with db.transaction():
+            found = await db.fetchval(query, *key_of(unit), unit.document.token)
+            if found is None:
+                raise fenced(str(unit))
+            state = _decoded(found)
+            if state.live not in {0, state.generation}:  # else it was done, and the answer lost
+                names = ", ".join(map(quoted, self._columns[unit.data_type]))
                 await db.execute(f"DELETE FROM {table} WHERE company = $1", unit.company_id)
                 await db.execute(
                     f"INSERT INTO {table} ({names}) SELECT {names}"
-                    f" FROM {quoted(_staged(unit.data_type))} WHERE company = $1",
+                    f" FROM {quoted(staged_name(unit.data_type))} WHERE company = $1",
                     unit.company_id,
                 )
                 await self._drop_staged(db, unit)
-            rows, sums = await self._totals(db, *_key(unit))
+            rows, sums = await self._totals(db, *key_of(unit))
             after = replace(after, rows=rows, sums=sums)
             await self._keep_state(db, unit, after)
-        await unit.save(after)
+        return after
 
     async def _totals(self, db: Any, data_type: str, company_id: str) -> tuple[int, Sums]:
-        columns = self._tables[data_type].columns
+        columns = self._columns[data_type]
         numbers = [name for name, kind in columns.items() if kind == "numeric"]
-        currency = "currency" if columns.get("currency") == "text" else "NULL"
-        added = "".join(f", sum({quoted(name)})" for name in numbers)
-        found = await db.fetch(
-            f"SELECT coalesce({currency}, ''), count(*){added} FROM {quoted(data_type)}"
-            " WHERE company = $1 GROUP BY 1",
-            company_id,
-        )
-        sums: Sums = {
-            key: {
-                name: format(amount.normalize(), "f")
-                for name, amount in zip(numbers, amounts, strict=True)
-                if amount is not None
-            }
-            for key, _, *amounts in found
-        }
-        return sum(count for _, count, *_ in found), sums
+        has_currency = columns.get("currency") == "text"
+        query = totals_query(quoted(data_type), numbers, has_currency=has_currency)
+        return totals(await db.fetch(query, company_id), numbers)
 
     async def _keep_state(self, db: Any, unit: Unit, state: UnitState) -> None:
         changed = await db.execute(
             f"UPDATE {OURS}units SET state = $4, done = $5"
             " WHERE data_type = $1 AND company = $2 AND token = $3",
-            *_key(unit),
+            *key_of(unit),
             unit.document.token,
             msgspec.json.encode(state).decode(),
             state.done,
         )
         if changed == "UPDATE 0":
-            raise Fenced(f"{unit} was claimed by another process.")
+            raise fenced(str(unit))
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
-        async with self._connection() as db:
-            text = receipt.to_json().decode()
-            await db.execute(f"INSERT INTO {OURS}receipts VALUES ($1, $2)", receipt.ended, text)
+        insert, text = f"INSERT INTO {OURS}receipts VALUES ($1, $2)", receipt.to_json().decode()
+        await self._do(lambda db: db.execute(insert, receipt.ended, text))
 
     async def receipts(self) -> list[bytes]:
         """Return all receipts, in their order."""
-        async with self._connection() as db:
-            found = await db.fetch(f"SELECT receipt FROM {OURS}receipts ORDER BY ended")
+        query = f"SELECT receipt FROM {OURS}receipts ORDER BY ended"
+        found: list[Any] = await self._do(lambda db: db.fetch(query))
         return [row["receipt"].encode() for row in found]
 
     async def found(self, data_type: str, company_id: str, held: UnitState) -> Found:
         """Return what is in the table."""
         query = f"SELECT state FROM {OURS}units WHERE data_type = $1 AND company = $2"
-        async with self._connection() as db:
+
+        async def work(db: Any) -> Found:
             await self._prepare(db, data_type)
-            state = msgspec.json.decode(
-                await db.fetchval(query, data_type, company_id), type=UnitState
-            )
+            state = _decoded(await db.fetchval(query, data_type, company_id))
             rows, sums = await self._totals(db, data_type, company_id)
-        return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
+            return Found(rows=rows, ids=rows, sums=sums, is_ahead=state.cursor != held.cursor)
+
+        return await self._do(work)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FAREWELL):
+                    await pool.close()
 
 
-def _key(unit: Unit) -> Sequence[str]:
-    return unit.data_type, unit.company_id
-
-
-def _staged(data_type: str) -> str:
-    return f"_staged_{data_type}"
+def _decoded(state: str) -> UnitState:
+    return msgspec.json.decode(state, type=UnitState)
 
 
 def _column(field_: str) -> str:

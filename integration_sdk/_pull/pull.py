@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from difflib import get_close_matches
@@ -95,13 +96,13 @@ class Pull:
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         """Run the pull and return its receipt, in which units may have errors."""
-        return self._run_to_end().__await__()
-
-    async def _run_to_end(self) -> Receipt:
-        return await self._run(lambda _: None)
+        return self._run(lambda _: None).__await__()
 
     async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
-        """Run the pull and yield each unit as it ends. Leaving the loop stops the pull."""
+        """Run the pull and yield each unit as it ends.
+
+        Leaving the loop stops the pull; within `contextlib.aclosing`, it waits until it stopped.
+        """
         told: asyncio.Queue[UnitReceipt | None] = asyncio.Queue()
         running = asyncio.create_task(self._run(told.put_nowait))
         running.add_done_callback(lambda _: told.put_nowait(None))
@@ -111,7 +112,7 @@ class Pull:
             await running
         finally:
             running.cancel()
-            await asyncio.wait([running])
+            await asyncio.gather(running, return_exceptions=True)
 
     @property
     def progress(self) -> PullProgress:
@@ -182,43 +183,33 @@ class Pull:
         await self._state.load_columns(self._options.data_types)
         units = Units(self._client, self._sink, self._state, self._options, len(pairs))
         self._units = units
-        slots = asyncio.Semaphore(units.together)
+        now = asyncio.get_running_loop().time
+        left = deque((pair, 0.0) for pair in pairs)
+        goes_on = True  # a worker that is cancelled while a write fails hears of the failure only
+
+        async def work() -> None:
+            while left and goes_on and units.stopped_by is None:
+                pair, at = left.popleft()
+                if (wait := at - now()) > 0:
+                    left.appendleft((pair, at))
+                    await asyncio.sleep(wait)
+                elif (receipt := await units.pull(*pair)) is not None:
+                    self._note(receipt, tell)
+                else:
+                    left.append((pair, now() + SECONDS_BETWEEN_CLAIMS))
+
         with closing(units):
-            while pairs and units.stopped_by is None:
-                pairs = await self._take_turns(units, pairs, slots, tell)
-                if pairs:
-                    await asyncio.sleep(SECONDS_BETWEEN_CLAIMS)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    try:
+                        await asyncio.wait(
+                            [group.create_task(work()) for _ in range(units.together)]
+                        )
+                    finally:
+                        goes_on = False
+            except BaseExceptionGroup as group_:
+                raise group_.exceptions[0] from None
         return units.stopped_by
-
-    async def _take_turns(
-        self,
-        units: Units,
-        pairs: Sequence[Pair],
-        slots: asyncio.Semaphore,
-        tell: Callable[[UnitReceipt], object],
-    ) -> list[Pair]:
-        """Pull these units; return those that another process has."""
-        taken: list[Pair] = []
-
-        async def pull(pair: Pair) -> None:
-            unit = await units.claim(*pair)
-            if unit is None:
-                taken.append(pair)
-            elif await units.is_done(unit):
-                self._expected -= 1
-            else:
-                self._note(await units.pull(unit), tell)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for pair in pairs:
-                    await slots.acquire()
-                    if units.stopped_by is not None:
-                        break
-                    group.create_task(pull(pair)).add_done_callback(lambda _: slots.release())
-        except BaseExceptionGroup as group_:
-            raise group_.exceptions[0] from None
-        return taken
 
     async def _pairs(self) -> list[Pair]:
         """Return company and type of each unit.
@@ -257,26 +248,28 @@ class Pull:
         """
         ours = self._identity(self._sink)
         known = await self._state.identity()
-        if owner is not None and (known is None or known.id != owner):
+        self._check_owner(owner, known.id if known else None)
+        known = known or await self._state.introduce(ours)
+        here = (known.target, known.format) == (ours.target, ours.format)
+        if owner is None and not here:
+            raise ConfigurationError(
+                f"the store belongs to a pull into {known.target} as {known.format}; "
+                'use another scope: Store(..., scope="books")'
+            )
+        for ours_, theirs in ((ours.base_url, known.base_url), (ours.dialect, known.dialect)):
+            if ours_ != theirs:
+                raise ConfigurationError(
+                    f"{self._sink.target} was pulled from {theirs}, not {ours_}"
+                )
+        self._check_owner(await self._sink.introduce(known.id), known.id)
+        return known.id
+
+    def _check_owner(self, owner: str | None, known: str | None) -> None:
+        if owner not in {None, known}:
             raise ConfigurationError(
                 f"{self._sink.target} was written with another store (pull {owner[:8]}); "
                 "pass that one"
             )
-        if known is not None:
-            here = (known.target, known.format) == (ours.target, ours.format)
-            if owner is None and not here:
-                raise ConfigurationError(
-                    f"the store belongs to a pull into {known.target} as {known.format}; "
-                    'use another scope: Store(..., scope="books")'
-                )
-            for ours_, theirs in ((ours.base_url, known.base_url), (ours.dialect, known.dialect)):
-                if ours_ != theirs:
-                    raise ConfigurationError(
-                        f"{self._sink.target} was pulled from {theirs}, not {ours_}"
-                    )
-        identity = await self._state.introduce(ours)
-        await self._sink.introduce(identity.id)
-        return identity.id
 
 
 class _Company(msgspec.Struct):

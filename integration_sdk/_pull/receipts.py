@@ -34,7 +34,7 @@ class UnitReceipt:
 
     Attributes:
         company_id, data_type: The unit.
-        rows: Records written.
+        rows: Records written; 0 if another process has read the unit since this run began.
         read: Records read. It can be higher than *rows*: a record may be read again with the
             changes, or be rejected.
         first_change, last_change: The earliest and latest ``modifiedDate`` that was read.
@@ -95,11 +95,6 @@ class Receipt:
     def errors(self) -> list[UnitReceipt]:
         """The units that are not complete."""
         return [unit for unit in self.units if unit.error is not None]
-
-    @property
-    def name(self) -> str:
-        """A name that sorts by time."""
-        return f"{self.ended:%Y%m%dT%H%M%S.%f}Z"
 
     def to_json(self) -> bytes:
         """Return it as it is kept."""

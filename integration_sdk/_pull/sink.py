@@ -72,14 +72,18 @@ class Sink(Protocol):
             ConfigurationError: The place is something else, or cannot be used.
         """
 
-    async def introduce(self, pull: str) -> None:
-        """Record the id of the *pull* that is going to write here."""
+    async def introduce(self, pull: str) -> str:
+        """Record the id of the *pull* that is going to write here; return whose place it is.
+
+        It is another's if that came first, since `open`.
+        """
 
     async def begin(self, unit: Unit, *, full: bool) -> UnitState:
         """Remove what was not committed; return where the sink stands with *unit*.
 
         Raises:
             PullError: It lacks what it had, and the read is not a *full* one.
+            Fenced: Another process has the unit; nothing was removed.
         """
 
     def pack(self, unit: Unit, items: list[bytes], columns: Columns) -> Packed:

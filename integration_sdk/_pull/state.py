@@ -56,7 +56,7 @@ class Unit:
     Attributes:
         state: As it was committed last.
         document: The store's copy.
-        latest_run: The number of the latest run when it was claimed.
+        latest_run: The number of the latest run shortly before it was claimed.
         read, rows: Records that this run read, and those of them that it wrote.
     """
 
@@ -119,10 +119,11 @@ class PullState:
 
     async def claim(self, company_id: str, data_type: str) -> Unit | None:
         """Take a unit; None while another process has it."""
+        # First, so that what is claimed is returned: nothing that can fail comes behind the claim.
+        identity = _decoded(await self._read(IDENTITY), Identity)
         document = await self.documents.claim(f"{PULL}/unit/{data_type}/{company_id}")
         if document is None:
             return None
-        identity = _decoded(await self._read(IDENTITY), Identity)
         latest = self.run if identity is None else identity.run
         state = _decoded(document, UnitState) or UnitState()
         return Unit(company_id, data_type, document, state, self.documents, latest)

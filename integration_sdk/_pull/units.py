@@ -134,25 +134,22 @@ class Units:
         """End the threads."""
         self._threads.shutdown()
 
-    async def claim(self, company_id: str, data_type: str) -> Unit | None:
-        """Take a unit; None while another process has it."""
-        return await self._state.claim(company_id, data_type)
+    async def pull(self, company_id: str, data_type: str) -> UnitReceipt | None:
+        """Read a unit and write it, unless that was done since the run began.
 
-    async def is_done(self, unit: Unit) -> bool:
-        """Whether another process has done what is left to do for *unit*; then give it back."""
-        done = self._state.is_done(unit, full=self._options.full)
-        if done:
-            await self._state.give_back(unit)
-        return done
-
-    async def pull(self, unit: Unit) -> UnitReceipt:
-        """Read a unit that was claimed, write it, and give it back."""
+        Returns:
+            None if another process has it, or has taken it over: ask again later.
+        """
+        unit = await self._state.claim(company_id, data_type)
+        if unit is None:
+            return None
         work = Work(unit)
         self.working[id(work)] = work
         try:
-            await self._read_and_write(work)
+            if not self._state.is_done(unit, full=self._options.full):
+                await self._read_and_write(work)
         except Fenced:
-            work.error = PullError(f"another process has taken over {unit} and continues it")
+            return None
         except (PaymentRequired, Unauthorized) as error:
             work.error = self.stopped_by = error  # nothing else would be answered either
         except IntegrationError as error:
@@ -181,6 +178,8 @@ class Units:
                 await self._take(work)
             await self._sink.finish(unit, ended(unit.state))
         except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                await unit.save(unit.state)  # if another process has the unit, it moved the file
             raise self._cannot_write(unit, error) from error
 
     def _cannot_write(self, unit: Unit, error: OSError) -> PullError:
@@ -254,20 +253,17 @@ class Units:
             await self._written(work)
 
     def _pager(self, unit: Unit) -> integration_sdk.Pager[Any]:
-        state = unit.state
-        books = self._client.company(unit.company_id).data(unit.data_type)
-        if state.phase is Phase.ALL:
-            return books.list(
-                cursor=state.cursor,
-                on_drift="repair",
+        is_whole = unit.state.phase is Phase.ALL
+        return (
+            self._client.company(unit.company_id)
+            .data(unit.data_type)
+            .list(
+                changed_since=None if is_whole else EPOCH,
+                cursor=unit.state.cursor,
+                on_drift="repair" if is_whole else "report",
                 page_size=PAGE_SIZE,
                 max_bytes=self._list_bytes,
             )
-        return books.list(
-            changed_since=EPOCH,
-            cursor=state.cursor,
-            page_size=PAGE_SIZE,
-            max_bytes=self._list_bytes,
         )
 
     async def _write(self, work: Work, items: list[bytes], cursor: str) -> None:

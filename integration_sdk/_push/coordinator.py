@@ -22,7 +22,7 @@ from integration_sdk._checks import is_number, one_of, seconds, true_or_false, w
 from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import outcomes
-from integration_sdk._push.dispatcher import Dispatcher, log_failure
+from integration_sdk._push.dispatcher import PASSING, Dispatcher, log_failure
 from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.handles import Handles
 from integration_sdk._push.outcomes import checked
@@ -228,11 +228,14 @@ class Coordinator:
             ReferenceConflict: The reference was used for a different record; nothing was sent.
             ConfigurationError: *request* is not a `PushRequest`, an id or the reference is
                 invalid, or *wait* is not a number of seconds; nothing was sent.
-            AccountExpired: The account has expired; nothing more is sent.
-            Unauthorized: The API key was refused three times in a row; nothing more is sent.
+            AccountExpired, Unauthorized: The service refuses the account, or the API key. After
+                three refusals of the key in a row, or one of the account, what is under way is
+                withdrawn too, and open pushes are PENDING. The next `submit` or `run` tries again.
+            TooManyRequests, ServiceUnavailable: The service refuses for now: for longer than
+                ``max_pause``, or as often as ``retry`` allows.
+            StoreUnavailable: The database cannot be reached. What is on record is sent when it is
+                back: submit again under the same reference.
             JournalError: The journal cannot be read or written; nothing more is sent.
-            TooManyRequests, ServiceUnavailable: The service asks to wait for longer than
-                ``max_pause``; nothing more is sent.
             PushingStopped: A bug ended a task of the coordinator; nothing more is sent.
             ClientClosed: The block was left, or the client is closed.
         """
@@ -240,9 +243,9 @@ class Coordinator:
         d = self._opened
         push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
-        if d.stopped:
+        if why := d.begin():
             self._places.release()
-            raise fresh_copy(d.stopped)
+            raise fresh_copy(why)
         d.handles.enter(push)
         work = d.start(d.sender.push(push))
         try:
@@ -259,7 +262,7 @@ class Coordinator:
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (outcomes.ends_all(error) or error is d.stopped):
+        if error and (outcomes.ends_all(error) or isinstance(error, PASSING) or error is d.stopped):
             raise fresh_copy(error)
         return push
 
@@ -303,6 +306,7 @@ class Coordinator:
                 ``max_pause``; continue at ``retry_at``.
             Unauthorized: The API key was refused three times in a row.
             JournalError: The journal cannot be read or written.
+            StoreUnavailable: The database cannot be reached; run again under the same references.
             PushingStopped: A bug ended a task of the coordinator.
             ConfigurationError: *requests* yielded something other than a `PushRequest`.
             CancelledError: A task of the run was cancelled from outside.

@@ -46,11 +46,16 @@ from integration_sdk._store.row import (
 )
 from integration_sdk._store.rows import Rows
 from integration_sdk.errors import (
+    AccountExpired,
     ClientClosed,
     IntegrationError,
     JournalError,
     NotSent,
     PushingStopped,
+    ServiceUnavailable,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthorized,
     fresh_copy,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
@@ -68,7 +73,11 @@ Fresher = PushOperation | IntegrationError | None
 AT_ONCE: Final = 12
 """Carriers of a company for rows that no run carries; the session bounds what is in flight."""
 UNHEARD: Final = 2.0
-"""Seconds until a store that could not tell the news is asked again."""
+"""Seconds until a store that did not answer is asked again."""
+MOMENT: Final = 1.0
+"""Seconds between two looks at what is still under way."""
+PASSING: Final = (AccountExpired, Unauthorized, TooManyRequests, ServiceUnavailable)
+"""Errors that stop what is under way; whoever pushes next tries again."""
 CANCELLED: Final = "its task was cancelled from outside"
 
 
@@ -125,7 +134,7 @@ class Dispatcher:
         crowd: How many pushes of each company wait for the service's answer.
         answered: Called when that number shrinks.
         runs: For each run that still pulls, a callback that stops it with an error.
-        stopped: The error because of which nothing more is sent; None while sending.
+        stopped: The error because of which nothing is sent, see `begin`; None while sending.
         closing: Set once nothing more is sent or searched for.
         halted: Set once nothing more is sent, though lost pushes may still be searched for.
     """
@@ -415,19 +424,25 @@ class Dispatcher:
 
     async def _record(self) -> None:
         """Record the final states that have come, all in one commit."""
-        done = 0
+        done = told = 0
         try:
             while self._finals:
                 finals, done = tuple(self._finals), len(self._finals)
                 try:
                     await self.write_all(finals)
-                except JournalError:
-                    lost = "%d final states are not on record; a later run polls them again"
-                    logger.exception(lost, done)
-                    for new, operation in finals:
-                        self._drop(new)
+                except JournalError as error:
+                    if done > told:
+                        lost = "%d final states are not on record; a later run polls them again: %s"
+                        logger.error(lost, done - told, error)  # noqa: TRY400 - no bug
+                    for new, operation in finals[told:]:
                         self.tell(new, operation)
+                    told = done
+                    if await self._comes_back(error):
+                        continue
+                    for new, _ in finals:
+                        self._drop(new)
                 del self._finals[:done]
+                told = 0
         except asyncio.CancelledError:  # by a stranger; what was written is Stale, and read again
             self.start(self._record())
             raise
@@ -463,8 +478,10 @@ class Dispatcher:
         return None
 
     async def _take_again(self, company: Company) -> None:
-        if error := await self._try_to_take(company):
+        while error := await self._try_to_take(company):
             self.stop(error)
+            if not await self._comes_back(error):
+                return
 
     async def _take(self, company: Company) -> None:
         rows = await self.store.take(company.id)
@@ -542,7 +559,8 @@ class Dispatcher:
                 if row.id not in self.carried and (cached is None or cached.version < row.version):
                     self.arrive(row)
             return
-        await self._take(company)
+        if self.stopped is None:
+            await self._take(company)
         waited_for = company.others
         for row in await self.store.rows(ids=list(waited_for)) if waited_for else []:
             self.hear(row)
@@ -576,10 +594,10 @@ class Dispatcher:
 
         It is asked for again at once, since the lease that was refused may have been an older one.
         """
-        company.is_ours = False
-        company.queue.clear()
-        if not self.closing.is_set():
+        if not (self.stopped or self.closing.is_set()):
             self.start(self._take_again(company))
+        company.is_ours, company.taking = False, None
+        company.queue.clear()
         for row in [one for one in self.rows.values() if one.company == company.id]:
             if row.key is not None:
                 self.poller.unfollow(row.key, self)
@@ -596,19 +614,27 @@ class Dispatcher:
         commit = self._commits.pop(row_id, None)
         if commit is not None and not commit.done():
             await asyncio.wait([commit])
-        try:
-            found = await self.store.rows(ids=[row_id])
-            for row in found:
-                if self.company(row.company).is_ours:
-                    await self._take_over([row])
-                else:
-                    self.hear(row)
-        except JournalError as error:
-            self.stop(error)
-            self._leave_unknown(row_id, error)
-        else:
-            if not found:
-                self._leave_unknown(row_id, NotSent(f"not sent: {CANCELLED}"))
+        while True:
+            try:
+                found = await self.store.rows(ids=[row_id])
+                for row in found:
+                    if self.company(row.company).is_ours:
+                        await self._take_over([row])
+                    else:
+                        self.hear(row)
+            except JournalError as error:
+                self.stop(error)
+                self._leave_unknown(row_id, error)
+                if await self._comes_back(error):
+                    continue
+            else:
+                if not found:
+                    self._leave_unknown(row_id, NotSent(f"not sent: {CANCELLED}"))
+            return
+
+    async def _comes_back(self, error: JournalError) -> bool:
+        """Whether to ask the store again after *error*; wait until then."""
+        return isinstance(error, StoreUnavailable) and await self.sleep(UNHEARD)
 
     def _leave_unknown(self, row_id: str, error: IntegrationError) -> None:
         row = self.rows.get(row_id)
@@ -665,15 +691,41 @@ class Dispatcher:
             else:
                 self.settle(push, outcomes.in_doubt(push.request, row))
 
+    def begin(self) -> IntegrationError | None:
+        """Return why nothing is sent; None if it may be tried, again after what may have passed."""
+        if isinstance(self.stopped, PASSING) and not (self.carried or self.closing.is_set()):
+            self.stopped = None
+            self.halted.clear()
+            for company in self._companies.values():  # what was left is on record
+                company.is_ours, company.taking = False, None
+        return self.stopped
+
     def stop(self, error: IntegrationError) -> None:
-        """Stop pulling and sending: the account, client, quota or disk allows no more."""
-        if self.stopped is None:
+        """Stop pulling and sending: the account, client, quota or disk allows no more.
+
+        A database that is away ends the runs, and no more: it comes back.
+        """
+        if isinstance(error, StoreUnavailable):
+            self.end_runs(error)
+        elif self.stopped is None:
             logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
             self.stopped = error
             self.halted.set()
             self.end_runs(error)
             if not isinstance(error, JournalError):  # else what is open can still be polled
                 self.give_up(error)
+                if self.store.shared:
+                    self.start(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        """Leave the companies to other processes, once what is under way has ended."""
+        while self.carried or any(row.state is State.LOST for row in self.rows.values()):
+            if not await self.sleep(MOMENT):
+                return
+        if self.stopped is not None:
+            for company in self._companies.values():
+                self.let_go(company)
+            await self.store.release()
 
     def crashed(self, crash: BaseException) -> None:
         """End every wait, since nobody knows what is left undone: a bug has ended a task.

@@ -337,7 +337,10 @@ def _cause(row: Row) -> str:
 
 def _undecided(row: Row) -> str:
     if row.state is State.LOST:
-        return "It is not resent automatically; the search for it continues"
+        return (
+            "It is not resent automatically; it is searched for while its coordinator's block is "
+            "open, and with a journal again by the next run"
+        )
     return f"It is not resent automatically: check the platform, then decide about intent {row.id}"
 
 

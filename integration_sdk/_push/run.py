@@ -91,8 +91,8 @@ class Run:
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is exhausted and every request has its outcome."""
         d = self._dispatcher
-        if d.stopped:
-            raise fresh_copy(d.stopped)
+        if why := d.begin():
+            raise fresh_copy(why)
         first: Exception | None = None
         total = self._total
         if total is None and isinstance(requests, Sized):

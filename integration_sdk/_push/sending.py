@@ -179,8 +179,8 @@ class Sender:
 
     async def _push(self, push: Push) -> Exception | None:
         d = self.dispatcher
-        if d.stopped:
-            d.refuse(push, d.stopped)
+        if why := d.begin():
+            d.refuse(push, why)
             return None
         try:
             row, call = outcomes.to_row(
@@ -329,6 +329,8 @@ class Sender:
             d.stop(error)
             if row.id in d.rows:
                 d.leave(d.rows[row.id], error)
+            if not d.stopped:  # the store will be back
+                d.start(d.restart(row.id))
         except asyncio.CancelledError:
             d.start(d.restart(row.id))
             raise
@@ -541,7 +543,9 @@ class Sender:
             locked_out = isinstance(error, Unauthorized) and self._key_refusals.are_final(
                 began, d.now()
             )
-            if locked_out or outcomes.ends_all(error) or not self.policy.waits_for(result):
+            # A pause that is too long for one company ends a run, which would wait for it.
+            is_too_long = bool(d.runs) and not self.policy.waits_for(result)
+            if locked_out or outcomes.ends_all(error) or is_too_long:
                 d.stop(error)
         if d.wire.speaks_another:
             d.stop(ConfigurationError(WRONG_DIALECT))

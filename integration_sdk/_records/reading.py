@@ -16,7 +16,7 @@ Classes may be nested in each other and in containers, and be optional. If one i
 cannot have a twin, the model is refused: msgspec alone would read it under the wrong names, and
 use defaults for what it does not find.
 
-A pydantic model decodes itself. It has no twin, and cannot be inside a class that has one.
+A pydantic model reads itself. It has no twin, and cannot be inside a class that has one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from integration_sdk._records.classes import (
     name_of,
     needs_twin,
 )
-from integration_sdk._records.pydantic_models import is_pydantic
+from integration_sdk._records.pydantic_models import is_pydantic, reader
 from integration_sdk.errors import ConfigurationError
 
 Build = Callable[[Any], Any]
@@ -100,17 +100,17 @@ def shape_of(model: Any) -> Shape:
         return shape
 
 
-def pydantic_reader(model: Any) -> Callable[[bytes], Any]:
+def pydantic_reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
     """Return a function that decodes the bytes of an item into *model*, a pydantic model.
 
     Raises:
-        ConfigurationError: It has an undefined annotation, or snake_case fields and no alias.
+        ConfigurationError: It has an undefined annotation, snake_case fields and no alias, or
+            Decimals that cannot be read exactly.
     """
     with _refusing(model):
         model.model_rebuild()
         check_names(model)
-        read: Callable[[bytes], Any] = model.model_validate_json
-        return read
+        return reader(model, exact=exact)
 
 
 @contextmanager

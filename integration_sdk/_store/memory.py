@@ -181,9 +181,13 @@ class MemoryDocuments:
     """Documents of one process."""
 
     _documents: dict[str, Document] = field(init=False, factory=dict)
+    _claimed: set[str] = field(init=False, factory=set)
 
     async def claim(self, name: str) -> Document | None:
-        """Return the document with a larger token than ever before."""
+        """Take the document, unless another pull of this process has it."""
+        if name in self._claimed:
+            return None
+        self._claimed.add(name)
         before = self._documents.get(name, Document(name))
         claimed = self._documents[name] = before._replace(token=before.token + 1)
         return claimed
@@ -201,4 +205,5 @@ class MemoryDocuments:
         return written
 
     async def give_back(self, names: Collection[str]) -> None:
-        """Do nothing: whoever claims here, gets it."""
+        """End these claims."""
+        self._claimed.difference_update(names)

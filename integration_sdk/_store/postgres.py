@@ -551,9 +551,10 @@ class PostgresRows:
     async def _release(self) -> None:
         while self._writing is not None:
             await asyncio.wait([self._writing])
-        self._tokens.clear()
-        self._asked.clear()
-        await self._heart.stop()
+        async with self._taking:
+            self._tokens.clear()
+            self._asked.clear()
+            await self._heart.stop()
         if self._snapshots:
             self._snapshots.clear()
             with suppress(JournalError):  # another time
@@ -567,25 +568,33 @@ class PostgresDocuments:
     _database: Postgres
     _scope: str
     _heart: Heart = field(init=False)
-    _claimed: set[str] = field(init=False, factory=set)  # or being claimed
+    _claimed: set[str] = field(init=False, factory=set)  # or being claimed, or given back
     _turning: asyncio.Lock = field(init=False, factory=asyncio.Lock)  # the heart on or off
 
     def __attrs_post_init__(self) -> None:
         self._heart = Heart(self._database)
 
     async def claim(self, name: str) -> Document | None:
-        """Take the document, unless another live process has it."""
+        """Take the document, unless another live process or another pull of this one has it."""
+        if name in self._claimed:
+            return None
         # Before anything is awaited, so that nobody stops the heart who ends the only other claim.
         self._claimed.add(name)
-        found: list[Any] = []
         try:
-            async with self._turning:
-                await self._heart.start()
-            found = await self._fetch(_CLAIM_DOCUMENT, name, self._heart.holder)
-        finally:
-            if not found:
-                self._claimed.discard(name)
-        return Document(*found[0]) if found else None
+            # To the end: what is broken off might be done behind what gives it back.
+            found = await to_the_end(asyncio.ensure_future(self._claim(name)))
+        except BaseException:
+            await self.give_back([name])
+            raise
+        if not found:
+            self._claimed.discard(name)
+            return None
+        return Document(*found[0])
+
+    async def _claim(self, name: str) -> list[Any]:
+        async with self._turning:
+            await self._heart.start()
+        return await self._fetch(_CLAIM_DOCUMENT, name, self._heart.holder)
 
     async def read(self, prefix: str) -> list[Document]:
         """Return all documents whose name begins so, by name."""
@@ -619,26 +628,25 @@ class PostgresDocuments:
         return document._replace(version=document.version + 1, body=body)
 
     async def give_back(self, names: Collection[str]) -> None:
-        """End these claims."""
-        self._claimed.difference_update(names)
-        await to_the_end(asyncio.ensure_future(self._stop()))
-        if self._claimed:
-            query = (
-                "UPDATE documents SET holder = NULL"
-                " WHERE scope = $1 AND name = ANY($2) AND holder = $3"
-            )
-            await self._fetch(query, [*names], self._heart.holder)
+        """End these claims, also if the caller is cancelled."""
+        await to_the_end(asyncio.ensure_future(self._give_back(names)))
+
+    async def _give_back(self, names: Collection[str]) -> None:
+        query = (
+            "UPDATE documents SET holder = NULL WHERE scope = $1 AND name = ANY($2) AND holder = $3"
+        )
+        async with self._turning:
+            try:
+                if self._claimed.difference(names):
+                    await self._fetch(query, [*names], self._heart.holder)
+                else:  # without its heart, a holder has nothing
+                    await self._heart.stop()
+            finally:
+                self._claimed.difference_update(names)
 
     async def close(self) -> None:
-        """End all claims, also if the caller is cancelled."""
-        self._claimed.clear()
-        await to_the_end(asyncio.ensure_future(self._stop()))
-
-    async def _stop(self) -> None:
-        """Stop the heart if nothing is claimed: that ends all claims."""
-        async with self._turning:
-            if not self._claimed:
-                await self._heart.stop()
+        """End all claims."""
+        await self.give_back([*self._claimed])
 
     async def _fetch(self, query: str, *values: object) -> list[Any]:
         found: list[Any] = await self._database.reads.run(

@@ -628,17 +628,25 @@ class SqliteRows:
 
 @define(eq=False)
 class SqliteDocuments:
-    """Documents of a file; see `Documents`."""
+    """Documents of a file, which no other process has; see `Documents`."""
 
     _file: SqliteThread
+    _claimed: set[str] = field(init=False, factory=set)
 
     async def claim(self, name: str) -> Document | None:
-        """Return the document with a larger token than ever before."""
+        """Take the document, unless another pull of this process has it."""
+        if name in self._claimed:
+            return None
+        self._claimed.add(name)
         query = (
             "INSERT INTO documents VALUES (?, ?, 0, 1, NULL) ON CONFLICT DO UPDATE"
             " SET token = token + 1 RETURNING name, version, token, body"
         )
-        ((*facts,),) = await self._file.ask(query, self._file.scope, name)
+        try:
+            ((*facts,),) = await self._file.ask(query, self._file.scope, name)
+        except BaseException:
+            self._claimed.discard(name)
+            raise
         return Document(*facts)
 
     async def read(self, prefix: str) -> list[Document]:
@@ -668,4 +676,5 @@ class SqliteDocuments:
         return await self._file.do(work)
 
     async def give_back(self, names: Collection[str]) -> None:
-        """Do nothing: this process has the file, and whoever claims here, gets it."""
+        """End these claims."""
+        self._claimed.difference_update(names)

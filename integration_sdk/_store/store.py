@@ -83,7 +83,7 @@ class Store:
         self._file: SqliteThread | None = None
         self._opening = asyncio.Lock()
         self._lent: Rows | None = None
-        self._documents: PostgresDocuments | None = None
+        self._documents: MemoryDocuments | SqliteDocuments | PostgresDocuments | None = None
 
     def __repr__(self) -> str:
         where = self._path and str(self._path)
@@ -112,7 +112,7 @@ class Store:
         if file is not None:
             await file.close()
         documents, self._documents = self._documents, None
-        if documents is not None:
+        if isinstance(documents, PostgresDocuments):
             await documents.close()
         if self._database is not None:
             await self._database.aclose()
@@ -195,10 +195,12 @@ class Store:
     async def documents(self, *, base_url: str | None = None, dialect: str = "") -> Documents:
         """Return the documents of pulls. Raises like `lend`, but any number may use them."""
         file = await self._opened(base_url, dialect)
-        if self._database is not None:
-            self._documents = self._documents or PostgresDocuments(self._database, self._scope)
-            return self._documents
-        return self._memory[1] if file is None else SqliteDocuments(file)
+        if self._documents is None:  # one for all, so that each claims for itself
+            if self._database is not None:
+                self._documents = PostgresDocuments(self._database, self._scope)
+            else:
+                self._documents = self._memory[1] if file is None else SqliteDocuments(file)
+        return self._documents
 
     async def recorded(self) -> list[Row]:
         """Return a snapshot of all rows of pushes, even while another program writes them."""

@@ -25,17 +25,12 @@ from integration_sdk.cli._ends import ALL_SUCCEEDED, SOME_DID_NOT
 from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
 from integration_sdk.cli._records import Line, Lines, RecordOptions
-from integration_sdk.errors import (
-    AccountExpired,
-    ApiError,
-    Forbidden,
-    InvalidRecord,
-    ReferenceConflict,
-    Unauthorized,
-)
+from integration_sdk.errors import ApiError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import Quota
 
 SHOWN: Final = 10
+NOT_NOW: Final = frozenset({409, 429})
+"""Statuses, besides 5xx, after which the records are not checked: not ready, and too many."""
 AT_ONCE: Final = 10
 """Requests of a company that the service answers at a time. Assumed: published."""
 A_MINUTE: Final = 1000
@@ -60,8 +55,8 @@ async def plan(
     Reads the push options, which takes one request, and pushes nothing. The time is that of
     sending; how long the platform takes is unknown.
 
-    Exit codes: 0 all would be sent or are on record; 1 some are refused, or the service or journal
-    could not be used; 2 wrong usage.
+    Exit codes: 0 all would be sent or are on record; 1 some are refused, there is no such company,
+    connection or type, or the service or journal could not be used; 2 wrong usage.
 
     Parameters
     ----------
@@ -126,7 +121,8 @@ class Forecast:
         """Read the options.
 
         Raises:
-            IntegrationError: The service cannot be reached, or refuses the key.
+            IntegrationError: The service cannot be reached, or refuses the key, the ids or the
+                data type.
         """
         books = client.company(wanted.company).connection(wanted.connection)
         began = time.perf_counter()
@@ -134,9 +130,9 @@ class Forecast:
             self._options = await books.options(
                 wanted.data_type, for_update=wanted.update_id is not None
             )
-        except (Unauthorized, Forbidden, AccountExpired):
-            raise
-        except ApiError as error:  # not every data type has options
+        except ApiError as error:
+            if error.status not in NOT_NOW and error.status < 500:
+                raise  # it would refuse each record, too: `plan && push` is a gate
             self.unchecked = str(error)
         self.latency = time.perf_counter() - began
         self.quota = client.quota

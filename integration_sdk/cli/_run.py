@@ -26,7 +26,14 @@ from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
 from integration_sdk.cli._journals import Journal
 from integration_sdk.cli._outcomes import Outcomes
 from integration_sdk.cli._records import FORMAT, Lines
-from integration_sdk.errors import Forbidden, MethodNotAllowed, NotFound, Unauthorized
+from integration_sdk.errors import (
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
 from integration_sdk.models import OutcomeStatus
 
 SECONDS_BETWEEN_LOOKS: Final = 0.1
@@ -104,7 +111,9 @@ class Run:
         await asyncio.gather(*map(self._take, list(self.outcomes.left.values())))
 
     async def _take(self, push: Push) -> None:
-        await push
+        outcome = await push
+        if isinstance(outcome.error, TooManyRequests | ServiceUnavailable):
+            self.stop(str(outcome.error))  # it says when to come back
         self.outcomes.take(push)
 
     # Stopping

@@ -1,0 +1,205 @@
+"""Promises of a coordinator that stays open: what has stopped it passes, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk import Coordinator
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response
+from integration_sdk._store.row import Row, State
+from integration_sdk.errors import (
+    AccountExpired,
+    IntegrationError,
+    ServiceUnavailable,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from integration_sdk.models import OutcomeStatus, PushRequest
+from tests.push_model import Model, error, request
+from tests.push_support import Journal, collect, coordinator, on_record, requests
+
+pytestmark = pytest.mark.virtual_time
+
+ONE, OTHER = (evolve(request(1), company_id=name, reference=name) for name in ("one", "other"))
+REFUSALS: dict[str, tuple[Callable[[], Response], type[IntegrationError]]] = {
+    "429": (lambda: error(429, after=700), TooManyRequests),
+    "503": (lambda: error(503, after=700), ServiceUnavailable),
+    "402": (lambda: error(402, message="account expired"), AccountExpired),
+    "401": (lambda: error(401), Unauthorized),
+}
+
+
+def refusing(which: str, company: str | None = None) -> tuple[Model, asyncio.Event]:
+    """Return a service that refuses creates (of a company), and an event that ends this."""
+    passed = asyncio.Event()
+
+    def answer(call: Request) -> Response | None:
+        ours = call.operation == "push.create" and company in (None, call.company_id)
+        return REFUSALS[which][0]() if ours and not passed.is_set() else None
+
+    return Model(answer=answer), passed
+
+
+@pytest.mark.parametrize("journaled", [False, True], ids=["memory", "journal"])
+@pytest.mark.parametrize("which", REFUSALS)
+async def test_who_pushes_later_is_not_refused_for_what_has_passed(
+    which: str, journaled: bool
+) -> None:
+    """Neither single pushes nor runs; each was told of the refusal that it met."""
+    model, passed = refusing(which)
+    async with coordinator(model, journal=Journal() if journaled else None) as pushes:
+        for _ in range(4):
+            with pytest.raises(REFUSALS[which][1]):
+                await pushes.submit(ONE)
+        with pytest.raises(REFUSALS[which][1]):
+            await collect(pushes.run(requests(100)))
+        passed.set()
+        single = await (await pushes.submit(ONE))
+        run = await collect(pushes.run(requests(10)))
+
+    assert single.status is OutcomeStatus.SUCCESS
+    assert {one.status for one in run} == {OutcomeStatus.SUCCESS}
+
+
+@pytest.mark.parametrize("which", ["429", "503"])
+async def test_a_refusal_of_one_company_concerns_no_other(which: str) -> None:
+    """What is under way for another company goes on, and it may push."""
+    model, _ = refusing(which, company="one")
+    async with coordinator(model) as pushes:
+        before = await pushes.submit(OTHER)
+        with pytest.raises(REFUSALS[which][1]):
+            await pushes.submit(ONE)
+        after = await pushes.submit(OTHER)
+        outcomes = [await before, await after]
+
+    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
+
+
+async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
+    """An account that expired has it PENDING; it is on record, and so is its end."""
+    model, passed = refusing("402", company="other")
+    model.takes = lambda _: 100.0
+    journal = Journal()
+    async with coordinator(model, journal=journal) as pushes:
+        first = await pushes.submit(ONE)
+        with pytest.raises(AccountExpired):
+            await pushes.submit(OTHER)
+        assert (await first).status is OutcomeStatus.PENDING
+        passed.set()
+        again = await (await pushes.submit(ONE))
+
+    assert (again.status, again.key) == (OutcomeStatus.SUCCESS, first.key)
+    assert model.counts["push.create"] == 2
+
+
+class Distant(Journal):
+    """A database that other processes use, too, and that can be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_back = asyncio.Event()
+        self.is_back.set()
+        self.released = 0
+        self.before_write = self._reached
+
+    async def lend(self, **owner: Any) -> Any:
+        lent: Any = await super().lend(**owner)
+
+        async def release() -> None:
+            self.released += 1
+
+        lent.shared, lent.release = True, release
+        return lent
+
+    async def _reached(self, _: Sequence[Row]) -> None:
+        if not self.is_back.is_set():
+            await asyncio.sleep(30)
+            raise StoreUnavailable("the store cannot be reached")
+
+    def go_away(self) -> None:
+        self.is_back.clear()
+        self.unreadable = StoreUnavailable("the store cannot be reached")
+
+    def come_back(self) -> None:
+        self.is_back.set()
+        self.unreadable = None
+
+
+@pytest.mark.parametrize("which", ["401", "402"])
+async def test_who_is_stopped_leaves_its_companies_to_others(which: str) -> None:
+    """At once, since it sends nothing more; and takes them again when it goes on."""
+    model, passed = refusing(which)
+    journal = Distant()
+    async with coordinator(model, journal=journal) as pushes:
+        for _ in range(3):
+            with pytest.raises(REFUSALS[which][1]):
+                await pushes.submit(ONE)
+        await asyncio.sleep(5)
+        assert journal.released == (1 if which == "401" else 3)
+        passed.set()
+        assert (await (await pushes.submit(ONE))).status is OutcomeStatus.SUCCESS
+
+
+async def pushed(pushes: Coordinator, asked: PushRequest) -> OutcomeStatus | type[IntegrationError]:
+    try:
+        return (await (await pushes.submit(asked))).status
+    except IntegrationError as raised:
+        return type(raised)
+
+
+async def test_a_database_that_comes_back_is_used_again() -> None:
+    """However long it was away: what was open is followed, what was sent is accounted for, and
+    who pushes meanwhile is told.
+    """
+    model, journal = Model(lambda _: 10.0), Distant()
+    async with coordinator(model, journal=journal) as pushes:
+        await (await pushes.submit(evolve(OTHER, reference="first")))
+        before = await pushes.submit(ONE)
+        model.latency = 10.0
+        on_its_way = asyncio.create_task(pushed(pushes, OTHER))
+        await asyncio.sleep(5)
+        journal.go_away()
+        meanwhile = await pushed(pushes, evolve(ONE, reference="meanwhile"))
+        ended = await before
+        await asyncio.sleep(600)
+        journal.come_back()
+        model.latency = 0.03
+        again = await pushed(pushes, evolve(ONE, reference="meanwhile"))
+        await asyncio.sleep(120)
+
+    assert meanwhile is StoreUnavailable
+    assert ended.status is OutcomeStatus.SUCCESS
+    assert again is OutcomeStatus.SUCCESS
+    assert await on_its_way in {OutcomeStatus.PENDING, OutcomeStatus.SUCCESS}
+    assert model.counts["push.create"] == 4
+    states = {row.reference: row.state for row in await on_record(journal)}
+    assert states == dict.fromkeys(("first", "one", "other", "meanwhile"), State.FINAL)
+
+
+async def test_a_database_that_is_away_ends_the_runs() -> None:
+    """Each push that was read has an outcome, and the rest is not read."""
+    model, journal = Model(), Distant()
+    read = 0
+
+    def many() -> Any:
+        nonlocal read
+        for read in range(1, 1001):
+            if read == 50:
+                journal.go_away()
+            yield evolve(request(read), reference=str(read))
+
+    outcomes: list[Any] = []
+    async with asyncio.timeout(300), coordinator(model, journal=journal) as pushes:
+        with pytest.raises(StoreUnavailable):
+            await collect(pushes.run(many()), into=outcomes)
+        journal.come_back()
+
+    assert sorted(one.request.record["number"] for one in outcomes) == list(range(1, read + 1))
+    assert read < 200
