@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -365,6 +365,9 @@ async def test_a_login_page_is_told_as_what_it_is(method: str) -> None:
     html = Answer(body=b"<html>Sign in</html>", headers={"Content-Type": "text/html; charset=x"})
 
     async with Service(faults=[lambda asked, proceed: html]).client() as client:
-        calls = {"list": client.companies.list().collect, "get": client.company("c-0").get}
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "list": client.companies.list().collect,
+            "get": client.company("c-0").get,
+        }
         with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
             await calls[method]()
