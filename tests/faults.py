@@ -434,8 +434,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an older lease ends the present one": Fault(
         "_push/dispatcher.py",
-        "            self.start(self._take_again(company))\n",
-        "            pass\n",
+        "        if not (self.stopped or self.closing.is_set()):",
+        "        if False:",
         "in_doubt_resend",
     ),
     "an older version takes the place of a later one": Fault(
