@@ -61,6 +61,7 @@ class Asked:
     """A request as it arrived.
 
     kind: push, get, list (of pushes), options, or other.
+    query: The parameters as they were sent.
     company, key: Of the push or list; empty for none.
     hidden, late: Seconds for which this list hides new pushes, and for which its states are old.
     largest: Rows of a page of this list, at most.
@@ -71,13 +72,17 @@ class Asked:
     at: float
     method: str
     segments: list[str]
-    params: dict[str, str]
+    query: str
     body: bytes
     hidden: float = 0.0
     late: float = 0.0
     largest: int = 5000
     held: Held | None = None
     rows: list[Callable[[list[Held]], list[Held]]] = field(default_factory=list)
+
+    @property
+    def params(self) -> dict[str, str]:
+        return dict(parse_qsl(self.query))
 
     @property
     def company(self) -> str:
@@ -114,8 +119,9 @@ class Answer:
     cut: int | None = None
 
     def encoded(self) -> bytes:
-        lines = [f"HTTP/1.1 {self.status} X", "Content-Type: application/json"]
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        headers = {"Content-Type": "application/json"} | self.headers
+        lines = [f"HTTP/1.1 {self.status} X"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(self.body)}", "", ""]
         return "\r\n".join(lines).encode() + self.body[: self.cut]
 
@@ -282,4 +288,4 @@ def _read(at: float, head: bytes, body: bytes) -> Asked:
     method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
     url = urlsplit(target)
     segments = [unquote(part) for part in url.path.strip("/").split("/")]
-    return Asked(at, method, segments, dict(parse_qsl(url.query)), body)
+    return Asked(at, method, segments, url.query, body)

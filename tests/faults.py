@@ -67,6 +67,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "a failed write is not told to be in doubt": Fault(
         "_http/responses.py", "in_doubt=in_doubt, **facts)", "**facts)", "errors judgement"
     ),
+    "a 503 that proves nothing is not told to be in doubt": Fault(
+        "_http/responses.py", "        refuses_with_503=request.refuses_with_503,\n", "", "errors"
+    ),
     "a lost write is not told to be in doubt": Fault(
         "_http/transport.py",
         "in_doubt = request.safety is Safety.WRITE",
@@ -134,61 +137,61 @@ FAULTS: Final[dict[str, Fault]] = {
         "_http/limits.py",
         "self.opens_at = max(self.opens_at, self._named)",
         "self.opens_at = max(0.0 if floor else self.opens_at, now + floor)",
-        "throttle throttle_parts",
+        "throttle_crowd",
     ),
     "an old answer opens the gate": Fault(
         "_http/limits.py",
         "if self.closed_by is None or sent_at <= self.closed_at:",
         "if self.closed_by is None:",
-        "throttle throttle_parts",
+        "throttle_crowd",
     ),
     "two probes at once": Fault(
-        "_http/limits.py", "self.opens_at = now + PROBE_PATIENCE", "pass", "throttle throttle_parts"
+        "_http/limits.py", "self.opens_at = now + PROBE_PATIENCE", "pass", "throttle_crowd"
     ),
     "a cancelled probe holds up the next": Fault(
         "_http/limits.py",
         "self.opens_at = max(now, self._named)",
         "pass",
-        "throttle throttle_parts throttle_crowd",
+        "throttle throttle_crowd",
     ),
     "no jitter behind Retry-After": Fault(
         "_http/limits.py",
         "spread = jitter(SPREAD * floor)",
         "spread = 0.0",
-        "throttle_parts throttle",
+        "throttle",
     ),
     "no place for urgent calls": Fault(
         "_http/limits.py",
         "kept = 0 if urgent or self.size < SMALLEST_WITH_SPARE else 1",
         "kept = 0",
-        "throttle throttle_parts",
+        "throttle_crowd",
     ),
     "a window that never grows": Fault(
         "_http/limits.py",
         "min(self.limit, self.size + 1 / (self.patience * self.size))",
         "self.size",
-        "throttle throttle_parts throttle_crowd",
+        "throttle throttle_crowd",
     ),
     "a window that falls below half": Fault(
         "_http/limits.py",
         "self._floor = max(1.0, used / 2)",
         "self._floor = 1.0",
-        "throttle throttle_parts throttle_crowd",
+        "throttle throttle_crowd",
     ),
     "a rate that falls to a third": Fault(
-        "_http/limits.py", "before / 2, CAUTION", "before / 3, CAUTION", "throttle throttle_parts"
+        "_http/limits.py", "before / 2, CAUTION", "before / 3, CAUTION", "throttle_crowd"
     ),
     "a rate that never grows": Fault(
         "_http/limits.py",
         "self.learnt += max(LEAST_STEP, self.learnt * self._step)",
         "pass",
-        "throttle_parts throttle_crowd limiter_worlds",
+        "throttle_crowd limiter_worlds",
     ),
     "a rate that was lowered in vain is kept": Fault(
         "_http/limits.py",
         "return self._in_vain > MOST_IN_VAIN",
         "return False",
-        "throttle_parts throttle_crowd limiter_worlds",
+        "throttle_crowd limiter_worlds",
     ),
     "a search leaves older doubts untold": Fault(
         "_push/search.py",
@@ -253,13 +256,13 @@ FAULTS: Final[dict[str, Fault]] = {
         "_http/hints.py",
         "        seconds -= now\n",
         "        pass\n",
-        "retry requests throttle_parts",
+        "retry requests",
     ),
     "a date is compared with our clock": Fault(
         "_http/hints.py",
         "now = received_at if told is None else told",
         "now = received_at",
-        "retry requests throttle_parts",
+        "retry requests",
     ),
     # Lists
     "repair takes a changed item for known": Fault(
@@ -296,19 +299,19 @@ FAULTS: Final[dict[str, Fault]] = {
         "repair repair_moves",
     ),
     "drift far from the border is missed": Fault(
-        "_list/drift.py", "NEAR: Final = 32", "NEAR: Final = 1", "drift drift_seen"
+        "_list/drift.py", "NEAR: Final = 32", "NEAR: Final = 1", "drift_seen"
     ),
     "a total that changes is no drift": Fault(
         "_list/drift.py",
         "if total is not None and page.total is not None and total != page.total:",
         "if False:",
-        "drift drift_seen",
+        "drift_seen",
     ),
     "a list that ends early is whole": Fault(
         "_list/drift.py",
         "if total is not None and done != total:",
         "if False:",
-        "drift drift_seen pager_oddities",
+        "drift_seen pager_oddities",
     ),
     "a page that loops is read again": Fault(
         "_list/walk.py",
@@ -431,8 +434,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an older lease ends the present one": Fault(
         "_push/dispatcher.py",
-        "            self.start(self._take_again(company))\n",
-        "            pass\n",
+        "        if not (self.stopped or self.closing.is_set()):",
+        "        if False:",
         "in_doubt_resend",
     ),
     "an older version takes the place of a later one": Fault(

@@ -54,6 +54,7 @@ class FakeService:
     async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
         query = dict(request.params)
         number, size = int(query["page"]), int(query["pageSize"])
+        self.arrived(number, size)
         self.seen.append((number, size, request.priority))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -70,6 +71,9 @@ class FakeService:
                 raise error
             case int() as status:
                 return Response(status=status, body=b"{}")
+
+    def arrived(self, number: int, size: int) -> None:
+        """Note a request before it is answered: a place for what happens meanwhile."""
 
     def body(self, number: int, size: int) -> bytes:
         shown = range(self.count)[(number - 1) * size : number * size]

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client, ConfigurationError
@@ -195,6 +195,7 @@ values = st.recursive(
 records = st.lists(st.dictionaries(st.sampled_from("xyz"), values, max_size=3), max_size=6)
 
 
+@settings(max_examples=50)
 @given(st.lists(records, min_size=1, max_size=4))
 def test_nothing_is_lost(batches: Sequence[list[dict[str, Any]]]) -> None:
     """Whatever the records hold and in whatever order it comes: each value is in its column or

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import gc
+import json
 from typing import Any
 
 import pytest
 
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk.models import PushOperation
-from tests.push_model import Model, request
-from tests.push_support import coordinator, requests
+from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from integration_sdk import PushOperation, PushRequest
 
 pytestmark = pytest.mark.virtual_time
 
 
+def request(number: int) -> PushRequest:
+    return PushRequest(f"c-{number % 10}", "books", "invoices", {"number": number})
+
+
 async def shown(said: list[dict[str, Any]]) -> list[str]:
     """Push as often, let the service answer each as *said*; return what the pushes show."""
-    answers = iter(said)
+    answers = enumerate(said, 1)
 
-    def answer(call: Request) -> Response | None:
-        if call.operation != "push.create":
-            return None
-        held = model.add("company-0", "connection-0", "invoices", {})
-        held.key, held.began = f"key-{len(model.by_key)}", 0.0
-        return model.ok({**model.shown(held), **next(answers)})
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        if asked.kind != "push":
+            return proceed()
+        number, more = next(answers)
+        usual = json.loads(service.add().shown(0.0))
+        usual |= {"pushOperationKey": f"key-{number}", "requestedOnUtc": "2026-01-01T00:00:00Z"}
+        return Answer(body=json.dumps(usual | more).encode())
 
-    model = Model(lambda _: 1e6, answer=answer)
-    async with coordinator(model, leave="cancel") as pushes:
-        pushed = [await pushes.submit(request()) for _ in said]
+    service = Service(faults=[answer])
+    async with service.client() as client, client.coordinator(leave="cancel") as pushes:
+        pushed = [await pushes.submit(request(0)) for _ in said]
         assert all(push.operation is push.operation for push in pushed)
         return [repr(push.operation) for push in pushed]
 
@@ -87,8 +90,11 @@ async def test_open_pushes_of_all_companies_keep_one_operation_until_somebody_lo
         return sum(isinstance(one, PushOperation) for one in gc.get_objects())
 
     others = alive()
-    async with coordinator(Model(lambda _: 1e6), leave="cancel") as pushes:
-        pushed = [await pushes.submit(one) for one in requests(1000, companies=10)]
+    async with (
+        Service().client() as client,
+        client.coordinator(max_open=1000, leave="cancel") as pushes,
+    ):
+        pushed = [await pushes.submit(request(number)) for number in range(1000)]
         kept = alive() - others
         shown = [push.operation.company_id for push in pushed if push.operation]
 

@@ -76,8 +76,9 @@ MOMENTS = [(0.0, turns) for turns in range(12)] + [
 ]
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-@pytest.mark.parametrize("doomed", ["all", "pushes", "others"])
+@pytest.mark.parametrize(
+    ("doomed", "on_disk"), [("all", True), ("all", False), ("pushes", True), ("others", False)]
+)
 @pytest.mark.parametrize(("seconds", "turns"), MOMENTS)
 async def test_every_push_has_an_outcome_whenever_its_task_is_cancelled(
     tmp_path: Path, seconds: float, turns: int, doomed: str, on_disk: bool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -13,12 +14,9 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._http.requests import Request, list_page
-from integration_sdk._http.responses import Response
-from integration_sdk._list.pager import Pager
-from integration_sdk.dialect import Dialect
+from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from integration_sdk import Pager
 from integration_sdk.errors import DriftWarning, ResultSetChanged
-from tests.pager_support import BASE
 
 
 @define
@@ -33,13 +31,13 @@ class Books:
     changes: dict[int, list[tuple[str, int]]]
     answers: int = 0
     clock: int = 10_000
+    total: int | None = None
 
-    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
+    def answer(self, asked: Asked, proceed: Proceed) -> Answer:
         for change, place in self.changes.get(self.answers, []):
             self.change(change, place)
         self.answers += 1
-        query = dict(request.params)
-        number, size = int(query["page"]), int(query["pageSize"])
+        number, size = int(asked.params["page"]), int(asked.params["pageSize"])
         shown = self.invoices[(number - 1) * size : number * size]
         following = f"?page={number + 1}&pageSize={size}&orderBy=modifiedDate"
         links = {"next": {"href": following}} if number * size < len(self.invoices) else {}
@@ -47,10 +45,10 @@ class Books:
             "results": [{"id": key, "modifiedDate": moment(when)} for key, when in shown],
             "pageNumber": number,
             "pageSize": size,
-            "totalResults": len(self.invoices),
+            "totalResults": len(self.invoices) if self.total is None else self.total,
             "_links": links,
         }
-        return Response(status=200, body=msgspec.json.encode(page))
+        return Answer(body=msgspec.json.encode(page))
 
     def change(self, change: str, place: int) -> None:
         self.clock += 1
@@ -65,10 +63,12 @@ class Books:
             if change == "edit":
                 self.invoices.append((key, self.clock))
 
-    def pager(self, page_size: int = 100, **options: Any) -> Pager[Any]:
-        request = list_page(Dialect.document(), "companies.list", order_by="modifiedDate")
-        options = {"prefetch": 0, **options}
-        return Pager(self.fetch, request, base_url=BASE, page_size=page_size, **options)
+    @asynccontextmanager
+    async def read(self, page_size: int = 100, **options: Any) -> AsyncIterator[Pager[Any]]:
+        async with Service(faults=[self.answer]).client() as client:
+            invoices = client.company("c-0").data("invoices")
+            options = {"prefetch": 0, "order_by": "modifiedDate", **options}
+            yield invoices.list(page_size=page_size, **options)
 
 
 def moment(number: int) -> str:
@@ -83,22 +83,49 @@ def books(count: int, changes: dict[int, list[tuple[str, int]]]) -> Books:
 
 async def test_an_edited_record_that_comes_twice_is_an_error() -> None:
     """One of 1,000, read already, moves to the end: the count stays, and 999 come."""
-    items = aiter(books(1000, {9: [("edit", 150)]}).pager(on_drift="raise"))
-    assert [(await anext(items))["id"] for _ in range(900)][150] == 150
+    async with books(1000, {9: [("edit", 150)]}).read(on_drift="raise") as pager:
+        items = aiter(pager)
+        assert [(await anext(items))["id"] for _ in range(900)][150] == 150
 
-    with pytest.raises(ResultSetChanged, match="1 of its items came before"):
-        await anext(items)
+        with pytest.raises(ResultSetChanged, match="1 of its items came before"):
+            await anext(items)
 
 
 async def test_an_edited_record_that_comes_twice_is_a_warning() -> None:
     """The list is read to its end, and the report counts it."""
-    pager = books(1000, {9: [("edit", 150)]}).pager(on_drift="warn")
-
-    with pytest.warns(DriftWarning, match="1 of its items came before"):
-        items = await pager.collect()
+    async with books(1000, {9: [("edit", 150)]}).read(on_drift="warn") as pager:
+        with pytest.warns(DriftWarning, match="1 of its items came before"):
+            items = await pager.collect()
 
     assert len({item["id"] for item in items}) == 999
     assert pager.report.duplicates == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ([("shift", 20)], ["duplicate"]),
+        ([("insert", 0)], ["total"]),
+        ([("shift", 40), ("insert", 0)], ["total", "duplicate"]),
+    ],
+)
+async def test_the_report_tells_what_moved_over_a_border_and_a_total_that_changed(
+    changes: list[tuple[str, int]], kinds: list[str]
+) -> None:
+    """Twenty new items here and twenty that went there leave the total as it was."""
+    async with books(300, {1: changes}).read(on_drift="report") as pager:
+        await pager.collect()
+
+    assert [drift.kind for drift in pager.report.drift] == kinds
+
+
+@pytest.mark.parametrize(("told", "kinds"), [(290, ["count"]), (310, ["count"]), (300, [])])
+async def test_a_list_that_ends_early_or_late_is_reported(told: int, kinds: list[str]) -> None:
+    """The items handed out are held against ``totalResults``."""
+    async with Books([(n, n) for n in range(300)], {}, total=told).read() as pager:
+        await pager.collect()
+
+    assert [drift.kind for drift in pager.report.drift] == kinds
 
 
 CHANGES = st.dictionaries(
@@ -107,17 +134,17 @@ CHANGES = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.integers(1, 100), st.integers(5, 40), CHANGES)
 async def test_no_record_comes_twice_unnoticed(
     count: int, page_size: int, changes: dict[int, list[tuple[str, int]]]
 ) -> None:
     """``on_drift="raise"`` ends before a record is handed out again."""
-    items = aiter(books(count, changes).pager(page_size, on_drift="raise"))
     seen = list[int]()
-    with suppress(ResultSetChanged, StopAsyncIteration):
-        while True:
-            seen.append((await anext(items))["id"])
+    async with books(count, changes).read(page_size, on_drift="raise") as pager:
+        with suppress(ResultSetChanged):
+            async for item in pager:
+                seen.append(item["id"])
     assert len(seen) == len(set(seen))
 
 
@@ -127,16 +154,16 @@ async def test_a_list_that_stands_still_shows_no_drift(on_drift: Any) -> None:
     for chance in map(Random, range(20)):
         world = books(95, {})
         chance.shuffle(world.invoices)
-        pager = world.pager(10, on_drift=on_drift)
-
-        assert len(await pager.collect()) == 95
+        async with world.read(10, on_drift=on_drift) as pager:
+            assert len(await pager.collect()) == 95
         assert pager.report.drift == []
 
 
 @pytest.mark.parametrize("on_drift", ["warn", "raise"])
 async def test_a_key_that_identifies_nothing_is_not_compared(on_drift: Any) -> None:
     """Where two items of one page have the same key, another page with it means nothing."""
-    pager = books(95, {}).pager(10, key=lambda item: item["id"] % 5, on_drift=on_drift)
+    options: Any = {"key": lambda item: item["id"] % 5, "on_drift": on_drift}
+    async with books(95, {}).read(10, **options) as pager:
+        assert len(await pager.collect()) == 95
 
-    assert len(await pager.collect()) == 95
     assert pager.report.duplicates == 0

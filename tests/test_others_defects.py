@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks._counted_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, PushOperation, PushStatus, errors
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._list.pager import Pager
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import RawServer, answer, raw_server
 
@@ -55,15 +53,14 @@ def envelope(number: int, items: int, following: str | None, total: int = 200) -
 async def read_sparse(pages: int, *, total: int, prefetch: int = 0) -> list[str]:
     """Read a list of so many pages, of which all but the first and last are empty."""
 
-    async def fetch(request: Request, *, patience: float | None = None) -> Response:
-        number = int(dict(request.params).get("page", 1))
+    def sparse(asked: Asked, proceed: Proceed) -> Answer:
+        number = int(asked.params["page"])
         following = f"/companies?page={number + 1}&pageSize=100" if number < pages else None
         body = envelope(number, int(number in {1, pages}), following, total)
-        return Response(status=200, headers={}, body=body)
+        return Answer(body=body)
 
-    request = Request(operation="companies.list", method="GET", path="/companies")
-    listed: Pager[Any] = Pager(fetch, request.with_params(page="1"), prefetch=prefetch)
-    return [item["id"] async for item in listed]
+    async with Service(faults=[sparse]).client() as client:
+        return [item["id"] async for item in client.companies.list(prefetch=prefetch)]
 
 
 @pytest.mark.parametrize("total", [2, 300])
@@ -73,9 +70,9 @@ async def test_an_empty_page_in_the_middle_ends_nothing(prefetch: int, total: in
     assert await read_sparse(3, total=total, prefetch=prefetch) == ["1-0", "3-0"]
 
 
-async def test_ten_thousand_empty_pages_are_passed_over() -> None:
+async def test_two_thousand_empty_pages_are_passed_over() -> None:
     """Azure's pager recurses, and dies after about 1,000 empty pages."""
-    assert await read_sparse(10_002, total=2) == ["1-0", "10002-0"]
+    assert await read_sparse(2002, total=2) == ["1-0", "2002-0"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._http.requests import Request, list_page
-from integration_sdk._http.responses import Response, read_json
-from integration_sdk._list.pager import Checkpoint, Pager
-from integration_sdk.dialect import Dialect
+from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,
     InternalServerError,
@@ -23,7 +22,7 @@ from integration_sdk.errors import (
     MalformedResponse,
     UnsafeLink,
 )
-from tests.pager_support import BASE, FakeService, ids, others, taken_impatiently
+from tests.pager_support import FakeService, ids, others, taken_impatiently
 
 
 class Numbered(msgspec.Struct):
@@ -168,22 +167,18 @@ async def test_looking_again_after_a_bad_link_is_no_drift() -> None:
 # What the service says
 
 
-class Scripted:
-    """Answers with *pages* in turn; ``seen`` holds the targets."""
+@asynccontextmanager
+async def scripted(*pages: dict[str, Any] | bytes) -> AsyncIterator[tuple[Client, list[str]]]:
+    """A client of a service that answers with *pages* in turn, and what it is asked."""
+    asked = list[str]()
 
-    def __init__(self, *pages: dict[str, Any] | bytes) -> None:
-        self.pages = pages
-        self.seen: list[str] = []
+    def answer(request: Asked, _: Proceed) -> Answer:
+        page = pages[min(len(asked), len(pages) - 1)]
+        asked.append(request.query)
+        return Answer(body=page if isinstance(page, bytes) else msgspec.json.encode(page))
 
-    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
-        page = self.pages[min(len(self.seen), len(self.pages) - 1)]
-        self.seen.append(request.target)
-        body = page if isinstance(page, bytes) else msgspec.json.encode(page)
-        return Response(status=200, body=body)
-
-    def pager(self, **options: Any) -> Pager[Any]:
-        request = list_page(Dialect.document(), "companies.list")
-        return Pager(self.fetch, request, base_url=BASE, **options)
+    async with Service(faults=[answer]).client() as client:
+        yield client, asked
 
 
 @pytest.mark.parametrize(
@@ -204,23 +199,27 @@ async def test_a_link_is_sent_as_it_came(query: str) -> None:
         {"results": [{"id": 1}], "_links": {"next": {"href": f"/companies?{text}"}}}
         for text in (query, "after=%FE%FE")
     )
-    service = Scripted(first, {"results": [{"id": 2}]}, second, {"results": []})
-    pager = service.pager(prefetch=0)
-    items = aiter(pager)
-    await anext(items)
-    await service.pager(cursor=pager.cursor).first()
-    assert [item async for item in items] == [{"id": 1}]
+    async with scripted(first, {"results": [{"id": 2}]}, second, {"results": []}) as (
+        client,
+        asked,
+    ):
+        pager = client.companies.list(prefetch=0)
+        items = aiter(pager)
+        await anext(items)
+        await client.companies.list(cursor=pager.cursor).first()
+        assert [item async for item in items] == [{"id": 1}]
 
-    assert service.seen[1:] == [*[f"/companies?{query}"] * 2, "/companies?after=%FE%FE"]
+    assert asked[1:] == [query, query, "after=%FE%FE"]
 
 
 @pytest.mark.parametrize("number", [None, 1])
 async def test_a_page_that_was_guessed_and_is_the_one_before_is_the_end(number: int | None) -> None:
     """A service that ignores the number of a page it does not have is not read twice."""
     page = {"results": [{"id": 1}], "pageNumber": number, "pageSize": 1, "totalResults": 9}
-    pager = Scripted(page).pager(page_size=1)
+    async with scripted(page) as (client, _):
+        pager = client.companies.list(page_size=1)
+        assert await pager.collect() == [{"id": 1}]
 
-    assert await pager.collect() == [{"id": 1}]
     assert [drift.kind for drift in pager.report.drift] == ["count"]
 
 
@@ -229,9 +228,10 @@ async def test_a_total_that_says_nothing_is_none(total: Any) -> None:
     """The list is read by its links, and the report says once that its length is not known."""
     linked = {"next": {"href": "/companies?page=2&pageSize=100"}}
     first = {"results": [{"id": 1}], "totalResults": total, "_links": linked}
-    pager = Scripted(first, {"results": [{"id": 2}], "totalResults": total}).pager(prefetch=0)
+    async with scripted(first, {"results": [{"id": 2}], "totalResults": total}) as (client, _):
+        pager = client.companies.list(prefetch=0)
+        assert await pager.collect() == [{"id": 1}, {"id": 2}]
 
-    assert await pager.collect() == [{"id": 1}, {"id": 2}]
     assert [drift.kind for drift in pager.report.drift] == ["total"]
     assert pager.progress.total is None
 
@@ -247,9 +247,9 @@ HALF_A_PAIR = (
 async def test_half_a_surrogate_pair_spoils_its_own_record(on_drift: Any) -> None:
     """A record cut in the middle of an emoji is an item that does not fit; the others come."""
     aside: list[InvalidItem] = []
-    pager = Scripted(HALF_A_PAIR).pager(on_invalid=aside.append, on_drift=on_drift)
-
-    items = await pager.collect()
+    async with scripted(HALF_A_PAIR) as (client, _):
+        listed = client.companies.list(on_invalid=aside.append, on_drift=on_drift)
+        items = await listed.collect()
 
     assert [item["id"] for item in items] == [1, 2, 4]
     assert [item["a"] for item in items] == ["\N{GRINNING FACE}", "\\ud83d", "\n"]
@@ -260,7 +260,8 @@ async def test_half_a_surrogate_pair_spoils_no_page() -> None:
     """Not even where the page's unknown fields are read, too: half a character is replaced."""
     aside: list[InvalidItem] = []
 
-    page = await Scripted(HALF_A_PAIR).pager(on_invalid=aside.append)
+    async with scripted(HALF_A_PAIR) as (client, _):
+        page = await client.companies.list(on_invalid=aside.append)
 
     assert ([item["id"] for item in page.results], len(aside)) == ([1, 2, 4], 1)
     assert page.extra == {"note": "cut \N{REPLACEMENT CHARACTER}"}
@@ -269,10 +270,9 @@ async def test_half_a_surrogate_pair_spoils_no_page() -> None:
 async def test_an_answer_that_is_no_page_says_which_it_is() -> None:
     """In a list of a thousand pages that is what one looks for first."""
     linked = {"next": {"href": "/companies?page=2&pageSize=100"}}
-    service = Scripted({"results": [], "_links": linked}, b"<html>")
-
-    with pytest.raises(MalformedResponse, match="answered 200 for page 2"):
-        await service.pager().collect()
+    async with scripted({"results": [], "_links": linked}, b"<html>") as (client, _):
+        with pytest.raises(MalformedResponse, match="answered 200 for page 2"):
+            await client.companies.list().collect()
 
 
 # What the caller says
@@ -346,31 +346,28 @@ async def test_a_second_reading_begins_at_the_checkpoint(tmp_path: Path) -> None
     assert await pager.first() == {"id": 200}
 
 
-def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A directory in the checkpoint's place is an error, and no copy lies about."""
-    (tmp_path / "cursor").mkdir()
+@pytest.mark.parametrize("name", ["cursor", "a" * 250])
+async def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    """Something in its place, or a name too long for a copy: an error, and no copy lies about."""
+    page = await FakeService().pager(checkpoint=tmp_path / name)
+    if name == "cursor":
+        (tmp_path / name).mkdir()
 
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        Checkpoint(tmp_path / "cursor").save("1.a")
+        await page.commit()
 
-    assert [path.name for path in tmp_path.iterdir()] == ["cursor"]
-
-
-def test_a_place_that_cannot_be_written_is_told_of_as_such(tmp_path: Path) -> None:
-    """Even if the unfinished copy cannot be removed: a disk that is read-only, a name too long."""
-    with pytest.raises(ConfigurationError, match="cannot be written"):
-        Checkpoint(tmp_path / ("a" * 250)).save("1.a")
+    assert {path.name for path in tmp_path.iterdir()} <= {"cursor"}
 
 
-async def test_a_login_page_is_told_as_what_it_is() -> None:
+@pytest.mark.parametrize("method", ["list", "get"])
+async def test_a_login_page_is_told_as_what_it_is(method: str) -> None:
     """With status 200 it is no JSON, and its content type says so."""
-    html = b"<html>Sign in</html>"
+    html = Answer(body=b"<html>Sign in</html>", headers={"Content-Type": "text/html; charset=x"})
 
-    async def fetch(request: Request, *, patience: float | None = None) -> Response:
-        return Response(status=200, headers={"Content-Type": "text/html; charset=x"}, body=html)
-
-    request = list_page(Dialect.document(), "companies.list")
-    with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
-        await Pager(fetch, request).collect()
-    with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
-        read_json(request, await fetch(request))
+    async with Service(faults=[lambda asked, proceed: html]).client() as client:
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "list": client.companies.list().collect,
+            "get": client.company("c-0").get,
+        }
+        with pytest.raises(MalformedResponse, match="it is text/html, such as a login"):
+            await calls[method]()

@@ -9,10 +9,8 @@ import attrs
 import msgspec
 import pytest
 
-from integration_sdk._http.requests import Request, list_page
-from integration_sdk._http.responses import Response
-from integration_sdk._list.pager import Pager
-from integration_sdk.dialect import Dialect
+from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from integration_sdk import Pager
 from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
@@ -20,7 +18,7 @@ from integration_sdk.errors import (
     PaginationError,
     ResultSetChanged,
 )
-from tests.pager_support import BASE, FakeService, ids
+from tests.pager_support import FakeService, ids
 
 WAYS = ["items", "pages", "chunks"]
 
@@ -126,18 +124,16 @@ async def test_a_total_that_is_too_high_ends_a_repaired_list(
 async def test_a_link_is_no_place_to_repair_from(place: str) -> None:
     """It would be read as page 1: items would come twice."""
 
-    async def fetch(request: Request, *, patience: float | None = None) -> Response:
+    def endless(asked: Asked, proceed: Proceed) -> Answer:
         page = {"results": [{"id": 1}, {"id": 2}], "_links": {"next": {"href": f"?{place}"}}}
-        return Response(status=200, body=msgspec.json.encode(page))
+        return Answer(body=msgspec.json.encode(page))
 
-    def pager(**options: Any) -> Pager[Any]:
-        request = list_page(Dialect.document(), "companies.list")
-        return Pager(fetch, request, base_url=BASE, **options)
-
-    first_page = await pager()
-    with pytest.raises(ConfigurationError, match="repair"):
-        pager(cursor=first_page.cursor, on_drift="repair")
-    assert len(await pager(cursor=first_page.cursor).collect(limit=2)) == 2
+    async with Service(faults=[endless]).client() as client:
+        first_page = await client.companies.list()
+        with pytest.raises(ConfigurationError, match="repair"):
+            client.companies.list(cursor=first_page.cursor, on_drift="repair")
+        rest = client.companies.list(cursor=first_page.cursor)
+        assert len(await rest.collect(limit=2)) == 2
 
 
 async def test_an_item_that_does_not_fit_is_repaired_around() -> None:
@@ -186,14 +182,12 @@ class Shrinking(FakeService):
     gone: int = 0
     bearable: int = 5000
 
-    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
-        number, size = (int(dict(request.params)[name]) for name in ("page", "pageSize"))
+    def arrived(self, number: int, size: int) -> None:
         if len(self.seen) == 20:
             self.count -= self.gone
             self.records = lambda index: {"id": index + self.gone}
         if number > 1 and (number - 1) * size >= self.count:
             self.troubles.setdefault(number, []).append(404)
-        return await super().fetch(request)
 
 
 @pytest.mark.parametrize("gone", [1000, 2900])
@@ -249,15 +243,14 @@ async def test_a_page_number_of_thousands_of_digits_is_a_token() -> None:
     digits = "9" * 5000
     seen: list[str] = []
 
-    async def fetch(request: Request, *, patience: float | None = None) -> Response:
-        seen.append(dict(request.params)["page"])
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        seen.append(asked.params["page"])
         links = {"next": {"href": f"?page={digits}"}} if len(seen) == 1 else {}
         page = {"results": [{"id": len(seen)}], "_links": links}
-        return Response(status=200, body=msgspec.json.encode(page))
+        return Answer(body=msgspec.json.encode(page))
 
-    pager: Pager[Any] = Pager(fetch, list_page(Dialect.document(), "companies.list"), base_url=BASE)
-
-    assert await pager.collect() == ids(range(1, 3))
+    async with Service(faults=[answer]).client() as client:
+        assert await client.companies.list().collect() == ids(range(1, 3))
     assert seen == ["1", digits]
 
 
@@ -266,14 +259,13 @@ async def test_a_link_may_spell_an_id_in_another_case() -> None:
     company = "8A210B68-6988-11ED-A1EB-0242AC120002"
     seen: list[str] = []
 
-    async def fetch(request: Request, *, patience: float | None = None) -> Response:
-        seen.append(request.path)
-        links = {"next": {"href": f"{request.path.lower()}?page=2&pageSize=100"}}
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        seen.append(path := "/" + "/".join(asked.segments))
+        links = {"next": {"href": f"{path.lower()}?page=2&pageSize=100"}}
         page = {"results": [{"id": 0}], "_links": links if len(seen) == 1 else {}}
-        return Response(status=200, body=msgspec.json.encode(page))
+        return Answer(body=msgspec.json.encode(page))
 
-    request = list_page(Dialect.document(), "data.list", companyId=company, dataType="invoices")
-    pager: Pager[Any] = Pager(fetch, request, base_url=BASE)
+    async with Service(faults=[answer]).client() as client:
+        assert len(await client.company(company).data("invoices").list().collect()) == 2
 
-    assert len(await pager.collect()) == 2
-    assert seen == [request.path, request.path]
+    assert seen == [f"/companies/{company}/data/invoices"] * 2

@@ -82,7 +82,7 @@ def walk_of(page_size: int = 3, **options: Any) -> PageWalk:
 SIZES = st.sampled_from([1, 2, 3, 7, 12, 100])
 
 
-@settings(max_examples=800)
+@settings(max_examples=400)
 @given(worlds(), SIZES, st.integers(0, 9), st.integers(0))
 def test_any_walk_reads_what_a_link_follower_reads(
     world: World, page_size: int, prefetch: int, seed: int

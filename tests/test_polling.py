@@ -15,26 +15,16 @@ from hypothesis import strategies as st
 from integration_sdk._push.answers import read_full, read_rows
 from integration_sdk._push.schedule import (
     COHORTS,
-    LAST,
     CompletionTimes,
     ListPoll,
-    OpenPush,
     Poll,
-    PolledCompany,
     Row,
     Schedule,
     SinglePoll,
-    first_time,
-    is_worth_a_request,
-    longest,
-    patience,
-    sample,
 )
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.models import RecordRef
-
-ages = st.floats(0, 1e6)
 
 
 @define
@@ -167,18 +157,6 @@ def test_a_push_is_never_asked_twice_at_the_same_time(seed: int, steps: int) -> 
         assert len(lists) == len(set(lists))
 
 
-@given(st.integers(0, 3000))
-def test_a_sample_stands_for_all(count: int) -> None:
-    """However many pushes are open, the sample's weights add up to them, newest first."""
-    company = PolledCompany("company")
-    some = sample([OpenPush(str(n), company, CompletionTimes(), n, n, n) for n in range(count)])
-    orders = [push.order for push, _ in some]
-
-    assert sum(stands_for for _, stands_for in some) == count
-    assert orders == sorted(orders, reverse=True)
-    assert len(some) <= 40
-
-
 def listed_pending(schedule: Schedule, keys: list[str], now: float) -> float:
     """Let the schedule list *keys* as Pending, as soon as it wants to, from *now* on."""
     return listed(schedule, [Shown(key, "Pending") for key in keys], now)
@@ -217,93 +195,6 @@ def test_a_list_in_time_stays_in_use(age: float) -> None:
 # Learning
 
 
-learned = st.lists(st.tuples(st.sampled_from(["ended", "pending"]), st.floats(0, 500)), max_size=50)
-
-
-def experienced(learned: list[tuple[str, float]]) -> CompletionTimes:
-    """The completion times of a cohort, one of two, that has *learned* this."""
-    times = CompletionTimes(CompletionTimes())
-    for what, age in learned:
-        times.count_open(what == "pending")
-        times.learn(age, ended=what == "ended")
-    return times
-
-
-@given(learned, st.floats(0, 1000), st.floats(0, 1000), st.floats(0, 1000))
-def test_what_is_not_seen_for_longer_is_likelier_to_have_ended(
-    learned: list[tuple[str, float]], seen: float, one: float, other: float
-) -> None:
-    """Chance and delay never fall with age, whatever was learned, and are what they are called."""
-    times = experienced(learned)
-    low, high = sorted((one, other))
-
-    chance, delay = times.unnoticed(seen, seen + low)
-    later, longer = times.unnoticed(seen, seen + high)
-    assert 0 <= chance <= later <= 1
-    assert -1e-6 <= delay <= longer + 1e-6
-    assert longer <= high * 1.001 + 1e-6
-
-
-@given(st.lists(st.floats(0, 500), max_size=50), st.floats(0, 500), st.floats(0.1, 500))
-def test_the_expected_delay_is_the_chance_summed_up_over_time(
-    ended: list[float], seen: float, longer: float
-) -> None:
-    """Whoever looks after a while has waited for each end since: its chance, summed up."""
-    times = experienced([("ended", age) for age in ended])
-    steps = 1000
-    moments = [seen + longer * (step + 0.5) / steps for step in range(steps)]
-    summed = sum(times.unnoticed(seen, moment)[0] for moment in moments) * longer / steps
-
-    assert math.isclose(
-        times.unnoticed(seen, seen + longer)[1], summed, rel_tol=0.02, abs_tol=2 * longer / steps
-    )
-
-
-def test_nothing_known_is_one_in_five_for_each_doubling() -> None:
-    """A push is as likely to take one to two seconds as one to two hours."""
-    for seen in (1.0, 60.0, 3600.0):
-        assert math.isclose(CompletionTimes().unnoticed(seen, 2 * seen)[0], 0.19, abs_tol=0.02)
-
-
-def test_what_was_learned_shows_when_pushes_end() -> None:
-    """After 200 pushes of about 20 s, hardly any is expected before 15 s and most by 25 s."""
-    times = CompletionTimes(CompletionTimes())
-    chance = random.Random(1)
-    for _ in range(200):
-        times.learn(chance.gauss(20, 1.5), ended=True)
-
-    assert times.unnoticed(0.0, 15.0)[0] < 0.05
-    assert times.unnoticed(15.0, 25.0)[0] > 0.9
-
-
-def test_the_first_to_end_do_not_make_the_others_look_overdue() -> None:
-    """Of 1,000 that began together 50 have ended at 10 s; the others were Pending at 11 s."""
-    times = CompletionTimes(CompletionTimes())
-    times.count_open(950)
-    for number in range(50):
-        times.learn(10.0 + number / 50, ended=True)
-    assert times.unnoticed(10.0, 11.0)[0] > 0.9
-    for _ in range(16):
-        times.learn(11.0, ended=False)
-
-    assert times.unnoticed(10.0, 11.0)[0] < 0.25
-
-
-def test_a_cohort_without_experience_leans_on_the_others() -> None:
-    """What all other cohorts show is expected of a new one, until it shows otherwise."""
-    others = CompletionTimes()
-    new = CompletionTimes(others)
-    for _ in range(200):
-        others.learn(5.0, ended=True)
-    assert new.unnoticed(4.0, 6.0)[0] > 0.6
-    new.learn(5.0, ended=True)
-    assert new.unnoticed(4.0, 6.0)[0] > 0.6
-
-    for _ in range(100):
-        new.learn(300.0, ended=True)
-    assert new.unnoticed(0.0, 6.0)[0] < 0.1
-
-
 def test_the_cohorts_used_last_are_remembered() -> None:
     """A process of months meets any number of cohorts; those in use keep what they learned."""
     schedule = Schedule(lambda: 0.5)
@@ -319,66 +210,6 @@ def test_the_cohorts_used_last_are_remembered() -> None:
         assert times("used") is used
 
     assert times("unused") is not unused
-
-
-def test_old_completion_times_are_forgotten() -> None:
-    """A platform that has become slow is known as slow after some hundred pushes."""
-    times = CompletionTimes()
-    for _ in range(2000):
-        times.learn(2.0, ended=True)
-    assert times.unnoticed(0.0, 5.0)[0] > 0.9
-    for _ in range(LAST):
-        times.learn(60.0, ended=True)
-
-    assert times.unnoticed(0.0, 5.0)[0] < 0.05
-
-
-# The rule
-
-
-@given(learned, st.floats(0, 1e5), st.floats(0, 1), st.booleans())
-def test_what_is_worth_a_request_stays_worth_it(
-    learned: list[tuple[str, float]], seen: float, trust: float, by_list: bool
-) -> None:
-    """It becomes due once, at the latest after a minute and half of its age, and stays due."""
-    pushes = [(OpenPush("k", PolledCompany("c"), experienced(learned), 0, 0.0, seen), 3)]
-
-    def is_due(at: float) -> bool:
-        return is_worth_a_request(pushes, at, trust=trust, by_list=by_list)
-
-    latest = seen + longest(seen)
-    at = first_time(is_due, seen, latest)
-    assert is_due(at)
-    assert is_due(latest)
-    assert at == seen or not is_due(seen + 0.9 * (at - seen) - 0.02)
-
-
-def test_what_is_trusted_to_be_notified_is_worth_no_request() -> None:
-    """Until a minute and half of its age have passed, whatever is known of its kind."""
-    times = CompletionTimes()
-    for _ in range(LAST):
-        times.learn(2.0, ended=True)
-    push = [(OpenPush("key", PolledCompany("company"), times, 0, 0.0, 1.0), 1000)]
-
-    assert is_worth_a_request(push, 3.0, trust=0.0)
-    assert not is_worth_a_request(push, 61.0, trust=1.0, by_list=True)
-    assert is_worth_a_request(push, 61.6, trust=1.0)
-
-
-def test_by_list_the_delays_of_all_add_up() -> None:
-    """A thousand pushes of which a few may have ended are worth a list, and none a poll alone."""
-    pushes = [(OpenPush("key", PolledCompany("company"), CompletionTimes(), 0, 0.0, 10.0), 1000)]
-
-    assert is_worth_a_request(pushes, 11.0, by_list=True)
-    assert not is_worth_a_request(pushes, 11.0)
-
-
-@given(ages, ages)
-def test_older_pushes_may_wait_longer(one: float, other: float) -> None:
-    """Patience grows with age."""
-    low, high = sorted((one, other))
-    assert patience(low) <= patience(high)
-    assert longest(low) <= longest(high)
 
 
 # Reading

@@ -179,7 +179,7 @@ def test_more_hidden_items_than_a_page_can_hold_are_an_error_in_the_end() -> Non
     assert listed.answers < 3000 / 100 + 3 * MOST_WITHOUT_NEWS
 
 
-@pytest.mark.parametrize("page_size", range(1, 10))
+@pytest.mark.parametrize("page_size", [1, 4, 5, 8, 9])
 def test_small_pages_are_no_smaller_than_overlapping_takes(page_size: int) -> None:
     """No two pages of up to 4 items overlap at item 12, nor any of up to 8 at item 840."""
     listed = standing_list(3000)
@@ -212,8 +212,9 @@ class BulkDeletion(ChangingList):
             del self.records[: self.gone]
 
 
-@pytest.mark.parametrize("gone", [1, 50, 500, 3000, 15_000, 29_900])
-@pytest.mark.parametrize("prefetch", [0, 4])
+@pytest.mark.parametrize(
+    ("gone", "prefetch"), [(1, 0), (50, 4), (500, 0), (3000, 4), (15_000, 0), (29_900, 4)]
+)
 def test_a_bulk_deletion_is_repaired(gone: int, prefetch: int) -> None:
     """However far the rest moves, the walk finds where it was, and says nothing of races."""
     listed = BulkDeletion(Random(1), list(range(30_000)), 0, gone=gone)

@@ -464,7 +464,7 @@ def test_a_store_keeps_its_promises(
     """Whatever is called in whatever order, all or none of it is recorded, a key and a reference
     have one owner, no version is overwritten unseen, and what is read is what was written.
     """
-    examples = {Memory: 50, DurableMemory: 50, File: 25, None: 15}[machine]
+    examples = {Memory: 30, DurableMemory: 30, File: 20, None: 10}[machine]
     run_state_machine_as_test(
         machine or request.getfixturevalue("database"),
         settings=settings(

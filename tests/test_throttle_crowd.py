@@ -212,6 +212,37 @@ async def test_bulk_starves_nobody(lane: str) -> None:
 
 
 LOST = Failure(Phase.MAY_HAVE_LEFT, AnswerLost("lost"))
+
+
+async def test_a_place_is_kept_for_who_is_urgent() -> None:
+    """Bulk calls that take long hold all places but one, and an interactive call takes that."""
+    service = VirtualService(latency=10)
+    session = virtual_session(service)
+    forever = CallOptions(timeout=None)
+    bulk = (read(company_id=f"bulk-{number}", priority=Priority.PUSH) for number in range(100))
+    pushing = [asyncio.create_task(session.send(one, forever)) for one in bulk]
+    await asyncio.sleep(1)
+
+    await session.send(read(priority=Priority.INTERACTIVE), forever)
+
+    assert now() == pytest.approx(11)
+    await asyncio.gather(*pushing)
+    await session.aclose()
+
+
+async def test_an_outage_of_any_length_ends() -> None:
+    """Also after more probes than a float can be doubled."""
+    service = VirtualService(offline(0, 6000, (429, {})))
+    session = virtual_session(service)
+
+    while await outcome_of(session, read(), CallOptions(timeout=60)) != 200:
+        pass
+
+    assert service.sent() > 1100
+    assert now() <= 6060
+    await session.aclose()
+
+
 REFUSED = Failure(Phase.NEVER_LEFT, NotSent("refused"))
 
 
@@ -304,6 +335,22 @@ async def test_refusals_that_strike_at_random_are_not_taken_for_a_rate(
 
     assert Counter(statuses)[200] >= 995
     assert now() <= 180
+    await session.aclose()
+
+
+async def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
+    """A service that refuses everybody for a moment each second is asked at full rate again."""
+    service = VirtualService(lambda _, __, at: (429, {}) if at % 1.1 >= 0.9 else None)
+    session = virtual_session(service)
+
+    async def works() -> None:
+        while now() < 150:
+            await outcome_of(session, read(), CallOptions(timeout=60))
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(works() for _ in range(20)))
+
+    assert service.count(200, 125, 150) > 2 * service.count(200, 25, 50)
     await session.aclose()
 
 
