@@ -145,11 +145,12 @@ class Postgres:
         try:
             self._pool = await self._asyncpg.create_pool(
                 self.url,
-                min_size=1,
+                min_size=0,  # else it complains in the log while the database is away
                 max_size=_CONNECTIONS,
                 command_timeout=610,  # of a server that does not even give up itself
                 server_settings=_SETTINGS,
             )
+            await self._pool.execute("SELECT")
         except (self._asyncpg.PostgresError, OSError, ValueError) as error:
             raise ConfigurationError(f"{self.target} cannot be opened: {error}") from None
         return await self._do(self._owner)
