@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from benchmarks._counted_service import Service, refusal
+from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, RetryPolicy
 from integration_sdk.errors import (
     AnswerLost,
@@ -115,13 +116,16 @@ async def test_a_timeout_is_for_a_page(sandbox: Sandbox, prefetch: int) -> None:
     assert now() - began <= 4.1
 
 
+def answered(answer: Answer, asked: Asked, proceed: Proceed) -> Answer:
+    return answer
+
+
 @pytest.mark.parametrize(("retry", "few"), [(RetryPolicy(), 3), (None, 1)])
 async def test_who_asks_to_wait_is_waited_for(retry: RetryPolicy | None, few: int) -> None:
     """Beyond its attempts a page is repeated after 429, 500 and 503, for as long as it may take."""
     sent: dict[int, int] = {}
     for status in range(400, 600):
-        refused = refusal(status)
-        service = Service(faults=[lambda asked, proceed, refused=refused: refused])
+        service = Service(faults=[partial(answered, refusal(status))])
         async with service.client(retry=retry) as client:
             with pytest.raises(ApiError):
                 await client.companies.list().collect()

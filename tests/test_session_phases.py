@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from attrs import evolve
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure
 from integration_sdk.errors import (

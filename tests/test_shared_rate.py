@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk import Client, SharedRate
-from integration_sdk._http import CallOptions, RetryPolicy
+from integration_sdk import Client, RetryPolicy, SharedRate
+from integration_sdk._http import CallOptions
 from integration_sdk.errors import ConfigurationError, NotSent
 from tests.session_support import KEY, VirtualService, read, virtual_session, write
 
