@@ -178,7 +178,6 @@ class Client:
                 connections=connections,
                 proxy=proxy,
                 ssl=ssl,
-                refuses_with_503=dialect.refuses_with_503,
                 session=session,
                 middlewares=middlewares,
                 trace_configs=trace_configs,
@@ -489,7 +488,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        request = requests.custom(method, path, params=params, json=json)
+        refuses = self.dialect.refuses_with_503
+        request = requests.custom(method, path, params=params, json=json, refuses_with_503=refuses)
         return await self._context.json(requests.with_replacement(self.dialect, request))
 
     def with_options(

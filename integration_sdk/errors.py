@@ -359,7 +359,7 @@ class PushInDoubt(PushError):
         self,
         message: str,
         *,
-        intent: str | None = None,
+        intent: str = "",
         candidates: Sequence[str] = (),
         **facts: Any,
     ) -> None:

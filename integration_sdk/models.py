@@ -273,7 +273,7 @@ class PushOutcome:
         async for outcome in pushes.run(requests):
             if outcome.status is OutcomeStatus.SUCCESS:
                 print(outcome.reference, outcome.key)
-            elif outcome.status is OutcomeStatus.IN_DOUBT:
+            elif isinstance(outcome.error, PushInDoubt):  # IN_DOUBT
                 print("decide about", outcome.error.intent, outcome.error.candidates)
             else:
                 print(outcome.reference, outcome.status, outcome.reasons)

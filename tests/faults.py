@@ -67,6 +67,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "a failed write is not told to be in doubt": Fault(
         "_http/responses.py", "in_doubt=in_doubt, **facts)", "**facts)", "errors judgement"
     ),
+    "a 503 that proves nothing is not told to be in doubt": Fault(
+        "_http/responses.py", "        refuses_with_503=request.refuses_with_503,\n", "", "errors"
+    ),
     "a lost write is not told to be in doubt": Fault(
         "_http/transport.py",
         "in_doubt = request.safety is Safety.WRITE",
@@ -431,8 +434,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an older lease ends the present one": Fault(
         "_push/dispatcher.py",
-        "            self.start(self._take_again(company))\n",
-        "            pass\n",
+        "        if not (self.stopped or self.closing.is_set()):",
+        "        if False:",
         "in_doubt_resend",
     ),
     "an older version takes the place of a later one": Fault(
@@ -593,6 +596,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if state.live not in {0, state.generation}:",
         "if unit.state.live not in {0, unit.state.generation}:",
         "pull_databases",
+    ),
+    "a new column holds up all readers": Fault(
+        "_pull/postgres.py", "lock_timeout = '{_HOLD_UP}s'", "lock_timeout = 0", "pull_databases"
     ),
     "a full database stops one unit": Fault(
         "_pull/postgres.py",

@@ -177,6 +177,26 @@ async def test_when_nobody_reads_the_outcomes_it_stops_reading(
     assert posts(sandbox) < 2000
 
 
+@pytest.mark.parametrize("records", [1, 5])
+async def test_what_is_done_was_not_interrupted_though_nobody_read_it(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, records: int
+) -> None:
+    """As with ``| head -1``: with nothing left to do there is no command to run again."""
+    sandbox.faults.push_seconds(0.5)
+    source = written(tmp_path / "r", map(invoice, range(records)))
+    reading, writing = os.pipe()
+    async with started("push", str(source), *to(books), sandbox=sandbox, stdout=writing) as process:
+        os.close(writing)
+        os.close(reading)
+        done = await ended(process)
+
+    assert done.code == 0
+    assert f"{records} SUCCESS" in done.stderr
+    assert "Interrupted" not in done.stderr
+    assert "Nobody reads the outcomes any more: waiting for open pushes." in done.stderr
+    assert posts(sandbox) == records
+
+
 async def test_resume_drains_at_ctrl_c_as_push_does(sandbox: Sandbox, tmp_path: Path) -> None:
     """A first SIGINT lets `pushes resume` wait on for what is open."""
     away, journal = offline(sandbox), tmp_path / "j.db"

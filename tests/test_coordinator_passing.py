@@ -15,6 +15,7 @@ from integration_sdk._http.responses import Response
 from integration_sdk._store.row import Row, State
 from integration_sdk.errors import (
     AccountExpired,
+    AnswerLost,
     IntegrationError,
     ServiceUnavailable,
     StoreUnavailable,
@@ -97,6 +98,35 @@ async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
 
     assert (again.status, again.key) == (OutcomeStatus.SUCCESS, first.key)
     assert model.counts["push.create"] == 2
+
+
+async def test_a_lost_push_is_searched_for_while_others_go_on() -> None:
+    """Its company is another than that for which somebody pushes again."""
+    model, passed = refusing("401", company="other")
+    refuse, is_lost = model.answer, False
+    assert refuse is not None
+
+    def answer(call: Request) -> Response | BaseException | None:
+        nonlocal is_lost
+        if call.operation == "push.create" and call.company_id == "one":
+            is_lost = True
+            model._create(call)
+            return AnswerLost("reset")
+        if call.operation == "pushes.list" and is_lost and not passed.is_set():
+            return error(500)
+        return refuse(call)
+
+    model.answer = answer
+    async with asyncio.timeout(600), coordinator(model, journal=Journal()) as pushes:
+        lost = await pushes.submit(ONE)
+        for _ in range(3):
+            with pytest.raises(Unauthorized):
+                await pushes.submit(OTHER)
+        passed.set()
+        assert (await (await pushes.submit(OTHER))).status is OutcomeStatus.SUCCESS
+        outcome = await lost
+
+    assert outcome.status is OutcomeStatus.SUCCESS
 
 
 class Distant(Journal):

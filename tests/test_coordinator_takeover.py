@@ -99,6 +99,17 @@ async def test_a_recovered_doubt_is_joined_too(journal: AJournal) -> None:
     assert [one.status for one in outcomes] == [OutcomeStatus.IN_DOUBT] * 2
 
 
+async def test_a_doubt_is_logged_once(journal: AJournal, caplog: pytest.LogCaptureFixture) -> None:
+    """However many have asked for it."""
+    model = answering(lambda: AnswerLost("reset"))
+    async with coordinator(model, journal=journal) as pushes:
+        told = await asyncio.gather(*(pushed(pushes) for _ in range(3)))
+        told.append(await pushed(pushes))
+
+    assert [one.status for one in told] == [OutcomeStatus.IN_DOUBT] * 4
+    assert sum("may or may not have been pushed" in one for one in caplog.messages) == 1
+
+
 async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: AJournal) -> None:
     """Two callers with one reference in the same instant: one push, one outcome for both."""
     model = Model()

@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, Problem, ProblemCode, RetryPolicy, errors
+from integration_sdk import (
+    Client,
+    Connection,
+    Dialect,
+    Problem,
+    ProblemCode,
+    RetryPolicy,
+    errors,
+)
 from integration_sdk._context import read_push
 from integration_sdk._http import statuses
 from integration_sdk._http.requests import Request, Safety
@@ -35,7 +43,8 @@ from integration_sdk.models import (
     Validation,
     ValidationItem,
 )
-from tests.session_support import KEY, Connection, RawServer, error_body, raw_server, unused_port
+from tests.session_support import KEY, RawServer, error_body, raw_server, unused_port
+from tests.session_support import Connection as Serve
 from tests.session_support import answer as answer_of
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
@@ -229,7 +238,7 @@ CASES = [
 ]
 
 
-def once(reply: bytes) -> Connection:
+def once(reply: bytes) -> Serve:
     """Answer with *reply* and close the connection."""
 
     async def serve(
@@ -242,7 +251,21 @@ def once(reply: bytes) -> Connection:
     return serve
 
 
-@pytest.mark.parametrize("door", ["push", "update", "delete", "attach", "create", "request"])
+def books(client: Client) -> Connection:
+    return client.company("c").connection("b")
+
+
+DOORS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "push": lambda client: books(client).push("invoices", {}),
+    "update": lambda client: books(client).update("invoices", "r", {}),
+    "delete": lambda client: books(client).delete("invoices", "r"),
+    "attach": lambda client: books(client).attach("invoices", "r", b"x", filename="a"),
+    "create": lambda client: client.companies.create(name="A"),
+    "request": lambda client: client.request("POST", "/anything", json={}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)
 async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
     reply: bytes, kind: type[errors.IntegrationError], in_doubt: bool, door: str
@@ -252,22 +275,29 @@ async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
         raw_server(once(reply)) as server,
         Client(KEY, server.base_url, retry=RetryPolicy(attempts=1)) as client,
     ):
-        books = client.company("c").connection("b")
-        doors: dict[str, Callable[[], Awaitable[object]]] = {
-            "push": lambda: books.push("invoices", {}),
-            "update": lambda: books.update("invoices", "r", {}),
-            "delete": lambda: books.delete("invoices", "r"),
-            "attach": lambda: books.attach("invoices", "r", b"x", filename="a"),
-            "create": lambda: client.companies.create(name="A"),
-            "request": lambda: client.request("POST", "/anything", json={}),
-        }
         with pytest.raises(errors.IntegrationError) as caught:
-            await doors[door]()
+            await DOORS[door](client)
 
     error = caught.value
     assert isinstance(error, kind)
     assert error.in_doubt is in_doubt
     assert ("may have been carried out" in str(error)) is in_doubt
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_503_is_in_doubt_where_the_dialect_says_so(refuses: bool, door: str) -> None:
+    """`Dialect.refuses_with_503`, as for a coordinator."""
+    dialect = evolve(Dialect.document(), refuses_with_503=refuses)
+    async with (
+        raw_server(once(answer_of(503, error_body(503)))) as server,
+        Client(KEY, server.base_url, dialect=dialect, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        with pytest.raises(errors.ServiceUnavailable) as caught:
+            await DOORS[door](client)
+
+    assert caught.value.in_doubt is not refuses
+    assert ("may have been carried out" in str(caught.value)) is not refuses
 
 
 @pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)

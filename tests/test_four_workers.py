@@ -84,7 +84,7 @@ async def asked(session: aiohttp.ClientSession, url: str, reference: str) -> str
                 json=DELIVERY | {"invoiceNumber": reference},
                 headers={"Idempotency-Key": reference},
             ) as answer:
-                if answer.status == 200:
+                if answer.status in {200, 202}:
                     return str((await answer.json())["status"])
         except aiohttp.ClientError:
             pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from email.utils import format_datetime
 from typing import Any
 
 import attrs
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from integration_sdk._push.agreement import leaf, natural_value
 from integration_sdk._push.answers import read_full
 from integration_sdk._records.codec import EARLIEST, LATEST, parse_utc
 from integration_sdk._records.shapes import read_operation
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.pager_support import open_page
 from tests.push_model import Held, Model
@@ -98,6 +101,46 @@ def test_the_last_moment_of_dotnet_is_read_by_every_model(zone: str) -> None:
     assert only_item(Loan) == Loan(LATEST)
     assert only_item(Lent).due_date.replace(tzinfo=UTC) == LATEST == parse_utc(text)
     assert only_item(None) == {"dueDate": text}
+
+
+@attrs.frozen
+class Due:
+    due_date: date
+
+
+@attrs.frozen
+class Both:
+    due_date: datetime | date
+
+
+@dataclasses.dataclass
+class Owed:
+    due_date: datetime
+
+
+class Paid(pydantic.BaseModel):
+    due_date: datetime = pydantic.Field(alias="dueDate")
+
+
+def test_days_and_times_are_read_as_the_guide_says() -> None:
+    """A day is no time, but with pydantic; a time is a day at midnight only."""
+
+    def read_as(model: Any, text: str) -> Any:
+        return ItemReader.of(model).value(msgspec.Raw(b'{"dueDate":"%b"}' % text.encode())).due_date
+
+    day, midnight, noon = "2024-01-02", "2024-01-02T00:00:00", "2024-01-02T12:00:00"
+    assert read_as(Due, day) == read_as(Due, midnight) == read_as(Due, f"{midnight}Z")
+    with pytest.raises(msgspec.ValidationError):
+        read_as(Due, noon)
+    for model in (Loan, Lent, Owed):
+        assert read_as(model, noon).hour == 12
+        with pytest.raises(msgspec.ValidationError, match="Invalid RFC3339 encoded datetime"):
+            read_as(model, day)
+    assert read_as(Loan, noon).tzinfo == read_as(Owed, noon).tzinfo == UTC
+    assert read_as(Paid, day) == datetime.fromisoformat(day)
+    assert datetime.fromisoformat(f"{noon}Z") == datetime(2024, 1, 2, 12, tzinfo=UTC)
+    with pytest.raises(ConfigurationError, match="declare a date beside other types as str"):
+        ItemReader.of(Both)
 
 
 @given(dates, dates)

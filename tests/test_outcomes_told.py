@@ -8,7 +8,7 @@ import pydoc
 import re
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from msgspec import structs
@@ -18,7 +18,7 @@ from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State, Verdict
 from integration_sdk.errors import AnswerLost, PushInDoubt
-from integration_sdk.models import OutcomeStatus
+from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_model import Model, error, request
 from tests.push_support import coordinator
 
@@ -60,6 +60,47 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
         assert {(await one).status for one in submitted} == {expected}
     assert model.made == 3
     assert {held.record["number"] for held in model.by_key.values()} == {0, 1, 2}
+
+
+async def read(pushes: Coordinator, requests: list[PushRequest]) -> None:
+    """The example of `PushOutcome`; mypy reads it."""
+    async for outcome in pushes.run(requests):
+        if outcome.status is OutcomeStatus.SUCCESS:
+            print(outcome.reference, outcome.key)  # noqa: T201
+        elif isinstance(outcome.error, PushInDoubt):  # IN_DOUBT
+            print("decide about", outcome.error.intent, outcome.error.candidates)  # noqa: T201
+        else:
+            print(outcome.reference, outcome.status, outcome.reasons)  # noqa: T201
+
+
+async def decided(pushes: Coordinator, doubt: PushInDoubt) -> None:
+    """As type checkers see it, an intent can be decided about without further ado."""
+    assert_type(doubt.intent, str)
+    await pushes.decide(doubt.intent, "abandon")
+
+
+@pytest.mark.virtual_time
+async def test_the_example_of_outcomes_is_typed_and_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What its docstring says is what is read here."""
+    told = inspect.getdoc(PushOutcome) or ""
+    (block,) = re.findall(r"Example::\n\n((?:    .*\n|\n)+)", told)
+    read_here = inspect.getsource(read).replace("  # noqa: T201", "")
+    assert block.rstrip() in read_here
+    model = Model(answer=lambda call: AnswerLost("reset") if b"1" in (call.body or b"") else None)
+    async with coordinator(model) as pushes:
+        await read(pushes, [request(number) for number in (1, 2)])
+        (doubt,) = pushes.in_doubt
+        (key,) = model.by_key
+        assert set(capsys.readouterr().out.splitlines()) == {
+            f"decide about {doubt.intent} ()",
+            f"None {key}",
+        }
+        error = (await doubt).error
+        assert isinstance(error, PushInDoubt)
+        await decided(pushes, error)
+        assert not pushes.in_doubt
 
 
 @pytest.mark.parametrize("candidates", [(), ("k-1",), ("k-1", "k-2", "k-3", "k-4")], ids=len)

@@ -299,7 +299,7 @@ async def test_leaving_the_loop_ends_the_run(
     """Whoever stops iterating stops the pull; a later run goes on."""
     async for _ in (units := aiter(client.pull(["invoices", "items"], to=tmp_path, at_once=1))):
         break
-    await units.aclose()  # type: ignore[attr-defined]
+    await units.aclose()
 
     await client.pull(["invoices", "items"], to=tmp_path)
     await assert_agrees(sandbox, tmp_path)
@@ -354,7 +354,7 @@ async def test_two_at_once_take_a_postgres_store(client: Client, tmp_path: Path)
 
     with pytest.raises(ConfigurationError, match="several at once need a PostgreSQL store"):
         await client.pull(["invoices"], to=tmp_path, store=store)
-    await units.aclose()  # type: ignore[attr-defined]
+    await units.aclose()
     assert not (await client.pull(["invoices"], to=tmp_path, store=store)).errors
 
 

@@ -141,7 +141,7 @@ async def test_leaving_the_loop_stops_the_workers(
     async for _ in (units := aiter(client.pull(types, **pull, dask=workers.address))):
         gate.clear()
         break
-    await units.aclose()  # type: ignore[attr-defined]
+    await units.aclose()
     before, ours = arrived, client.stats().attempts
     gate.set()
 

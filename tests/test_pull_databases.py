@@ -222,6 +222,31 @@ async def test_a_database_that_cannot_just_now(
     assert not (await client.pull(["items"], to=url)).errors
 
 
+async def test_a_new_column_holds_nobody_up(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """Who reads a table for long delays the pull that adds a column, but no other reader."""
+    url = await postgres.new_database()
+    company = sandbox.companies[0].id
+    await client.pull(["items"], to=url, companies=[company])
+    sandbox.data_set(company, "items").edit_at(3, {"extra": 1, "modifiedDate": now()})
+    reader = await asyncpg.connect(url)
+    async with reader.transaction():
+        await reader.fetch("SELECT * FROM items")
+        pulling = asyncio.ensure_future(client.pull(["items"], to=url, companies=[company]))
+        other = await asyncpg.connect(url)
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not await other.fetchval(waits):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await other.execute("SET statement_timeout = '10s'")
+        assert await other.fetchval("SELECT count(*) FROM items") == 60
+        assert not pulling.done()
+    await asyncio.gather(reader.close(), other.close())
+
+    assert not (await pulling).errors
+    assert sum(row["extra"] is not None for row in await rows_in(url, "items", company)) == 1
+
+
 async def test_columns_that_another_process_has_added(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:
@@ -371,5 +396,5 @@ async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -
     await anext(units)
     with pytest.raises(ConfigurationError, match=f"is open in process {os.getpid()}; one writer"):
         await client.pull(["items"], to=path, store=Store())
-    await units.aclose()  # type: ignore[attr-defined]
+    await units.aclose()
     assert not (await client.pull(["items"], to=path)).errors

@@ -218,9 +218,9 @@ async def test_a_503_proves_nothing_where_the_dialect_says_so() -> None:
 
     async with (
         raw_server(always(reply)) as server,
-        session_on(server, refuses_with_503=False) as session,
+        session_on(server) as session,
     ):
-        response = await session.send(write(), ONE_CALL)
+        response = await session.send(write(refuses_with_503=False), ONE_CALL)
 
     assert response.attempts == len(server.requests) == 1
 

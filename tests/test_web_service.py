@@ -133,9 +133,142 @@ async def test_a_shutdown_in_the_middle_leaves_nothing(shop: Shop) -> None:
         answer.close()
 
 
+@pytest.mark.parametrize(
+    ("part", "body", "status"),
+    [("books", DELIVERY, 422), ("invoices", [], 422), ("", b"{", 400), ("books%2f", DELIVERY, 400)],
+)
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_push_that_cannot_be_is_the_callers_mistake(
+    shop: Shop, part: str, body: Any, status: int
+) -> None:
+    """An unknown connection, no record, no JSON, no id: no 500."""
+    path = shop.books[1]
+    if part.startswith("books"):
+        path = f"{shop.books[0].removesuffix('/invoices')}/no-such-{part}/invoices"
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with shop.caller.post(URL(path, encoded=True), data=sent) as answer:
+        assert answer.status == status
+
+
 async def pushed(shop: Shop) -> tuple[int, dict[str, str]]:
     async with shop.caller.post(shop.books[1], json=DELIVERY) as answer:
         return answer.status, await answer.json()
+
+
+# ---- The service on one store ----
+
+
+@frozen
+class StoreShop:
+    """The guide's service that pushes under its callers' references, and a caller of it."""
+
+    sandbox: Sandbox
+    caller: aiohttp.ClientSession
+
+    async def push(self, reference: str | None, body: Any, books: str = "") -> tuple[int, Any]:
+        company = self.sandbox.companies[0]
+        path = f"/{company.id}/{books or company.connections[0].id}/invoices"
+        headers = {} if reference is None else {"Idempotency-Key": reference}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.caller.post(URL(path, encoded=True), data=data, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+    async def state(self, reference: str) -> Any:
+        async with self.caller.get(f"/pushes/{reference}") as answer:
+            return answer.status, await answer.json() if answer.status == 200 else None
+
+
+@pytest.fixture
+async def store_shop(
+    integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[StoreShop]:
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
+    monkeypatch.setenv("STORE", str(tmp_path / "pushes.db"))
+    code = next(block for block in GUIDE.split("```python\n") if "reuse_port" in block)
+    written: dict[str, Any] = {"__name__": "service"}
+    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
+    runner = web.AppRunner(written["make_app"](), shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as caller:
+        yield StoreShop(integration_sandbox, caller)
+    await runner.cleanup()
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
+async def test_a_reference_is_pushed_once_and_answered_again(store_shop: StoreShop) -> None:
+    """With its key; another record under it is a conflict."""
+    first = await store_shop.push("order-1", DELIVERY)
+    again = await store_shop.push("order-1", DELIVERY)
+    other = await store_shop.push("order-1", DELIVERY | {"note": "other"})
+
+    key = store_shop.sandbox.pushes[0].key
+    done = {"key": key, "status": "SUCCESS", "reasons": []}
+    assert first == again == (200, done)
+    assert await store_shop.state("order-1") == (200, done)
+    assert (other[0], other[1]["status"]) == (409, "REJECTED")
+    assert len(store_shop.sandbox.pushes) == 1
+    assert await store_shop.state("order-2") == (404, None)
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
+async def test_what_is_refused_is_a_422_with_its_reasons(store_shop: StoreShop) -> None:
+    """An unknown connection, a record that is none, and one that the platform refuses."""
+    nowhere = await store_shop.push("order-1", DELIVERY, "no-such-connection")
+    none = await store_shop.push("order-2", [1])
+    store_shop.sandbox.faults.fail_next_push("amount must be positive")
+    failed = await store_shop.push("order-3", DELIVERY)
+
+    assert (nowhere[0], nowhere[1]["status"], nowhere[1]["key"]) == (422, "REJECTED", None)
+    assert nowhere[1]["reasons"]
+    assert (none[0], none[1]["status"]) == (422, "INVALID")
+    assert (failed[0], failed[1]["status"]) == (422, "FAILED")
+    assert "amount must be positive" in failed[1]["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "body", "books", "told"),
+    [
+        (None, DELIVERY, "", "the header Idempotency-Key is missing"),
+        ("order-1", b"{", "", "line 1 column 2"),
+        ("order-1", b"\xff", "", "utf-8"),
+        ("order-1", DELIVERY, "a%2fb", "cannot be part of a path"),
+    ],
+)
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_request_that_is_wrong_is_a_400(
+    store_shop: StoreShop, reference: str | None, body: Any, books: str, told: str
+) -> None:
+    """It says what is wrong with it, and nothing is sent."""
+    status, answer = await store_shop.push(reference, body, books)
+
+    assert (status, answer["status"]) == (400, "INVALID")
+    assert told in answer["reasons"][0]
+    assert store_shop.sandbox.count("POST", "/push/") == 0
+
+
+@pytest.mark.parametrize("slow", ["answer", "push", "pause"])
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_service_that_is_slow_keeps_no_caller(store_shop: StoreShop, slow: str) -> None:
+    """After 20 seconds at most the answer is 202, and the push goes on."""
+    faults = store_shop.sandbox.faults
+    match slow:
+        case "answer":
+            faults.late_answer(40, route="POST /push/")
+        case "push":
+            faults.push_seconds(40)
+        case _:
+            faults.unavailable(40, retry_after=40, route="POST /push/")
+    began = asyncio.get_running_loop().time()
+    status, answer = await store_shop.push("order-1", DELIVERY)
+    ends = asyncio.get_running_loop().time() - began
+    await asyncio.sleep(120)
+
+    assert (status, answer["status"]) == (202, "PENDING")
+    assert ends == pytest.approx(20, abs=1)
+    assert (await store_shop.state("order-1"))[1]["status"] == "SUCCESS"
+    assert len(store_shop.sandbox.pushes) == 1
 
 
 # ---- ASGI ----

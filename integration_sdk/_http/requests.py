@@ -77,6 +77,7 @@ class Request:
         headers: Additional headers: the idempotency key, if there is one.
         keeps_key: Whether the caller chose that key, so that it must not be replaced.
         safety: Whether the request can be repeated.
+        refuses_with_503: `Dialect.refuses_with_503`.
         company_id: The company whose limits it counts against; None for none.
         priority: Which calls it precedes when some have to wait.
         body_limit: Maximum size of the answer in bytes, decompressed.
@@ -93,6 +94,7 @@ class Request:
     headers: Mapping[str, str] = field(factory=dict)
     keeps_key: bool = False
     safety: Safety = Safety.READ
+    refuses_with_503: bool = True
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
     body_limit: int = 64 * MIB
@@ -201,6 +203,7 @@ def _on_route(
         path=route.path.format_map(quoted),
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
+        refuses_with_503=dialect.refuses_with_503,
         replacement=replacement(route, quoted),
         **fields,
     )
@@ -379,7 +382,14 @@ def with_body(request: Request, value: Any) -> Request:
 # For what has no method
 
 
-def custom(method: str, path: str, *, params: Mapping[str, object] | None, json: Any) -> Request:
+def custom(
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, object] | None,
+    json: Any,
+    refuses_with_503: bool = True,
+) -> Request:
     """Return a request for a path that the SDK has no method for.
 
     Raises:
@@ -403,6 +413,7 @@ def custom(method: str, path: str, *, params: Mapping[str, object] | None, json:
         params=tuple(_spelt_params(params or {})),
         body=None if json is None else encode_value(json),
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
+        refuses_with_503=refuses_with_503,
     )
 
 

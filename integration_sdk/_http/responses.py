@@ -201,7 +201,12 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     what = _what_happened(request, response, body, sent=sent)
     is_own = body is not None and body.correlation_id is not None
     todo = _what_to_do(kind, request, response, is_own=is_own)
-    meaning = statuses.of_answer(request.safety, response.status, is_own=is_own)
+    meaning = statuses.of_answer(
+        request.safety,
+        response.status,
+        is_own=is_own,
+        refuses_with_503=request.refuses_with_503,
+    )
     in_doubt = sent and meaning is Meaning.IN_DOUBT
     if in_doubt:
         # What else there is to do about a refusal would contradict it.

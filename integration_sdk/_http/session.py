@@ -118,7 +118,6 @@ class Session:
     """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
-        refuses_with_503: `Dialect.refuses_with_503`.
         jitter: Draws a number between 0 and its argument.
         transport: Used instead of one made from the settings.
 
@@ -144,7 +143,6 @@ class Session:
         rate: float | SharedRate | None = None,
         per_company: int = 10,
         connections: int = CONNECTIONS,
-        refuses_with_503: bool = True,
         proxy: str | URL | None = None,
         ssl: SSLContext | bool = True,
         session: aiohttp.ClientSession | None = None,
@@ -173,7 +171,6 @@ class Session:
         self.is_plain = ssl is True and not (proxy or session or middlewares or trace_configs)
         self._jitter = jitter
         self._limits = {"limit": connections, "per_company": per_company}
-        self._refuses_with_503 = refuses_with_503
         self._budget = RetryBudget()
         self._call_log = CallLog(on_call)
         self._limiter = Limiter(jitter, **self._limits)
@@ -445,7 +442,7 @@ class Session:
             safety,
             last.status,
             is_own=safety is Safety.READ or is_services_own(last.body),
-            refuses_with_503=self._refuses_with_503,
+            refuses_with_503=call.request.refuses_with_503,
         )
 
     def _affordable_pause(self, state: OpenSession, call: Call, status: int | None) -> float | None:

@@ -56,6 +56,10 @@ _SETTINGS: Final = {
 _PATIENCE: Final = 30.0
 """Seconds to ask a database again that has failed for the first time."""
 _PAUSE: Final = 0.2
+_HOLD_UP: Final = 2
+"""Seconds to hold up those that read a table; more than a vacuum takes to give way."""
+_ALTERS: Final = 150
+"""How often to try that, with as many seconds between."""
 _FAREWELL: Final = 5.0
 """Seconds to part from a connection in peace."""
 _CONNECTIONS: Final = 4
@@ -303,10 +307,23 @@ class Postgres:
 
     async def _add(self, db: Any, data_type: str, column: str, type_: str) -> None:
         for table in (data_type, staged_name(data_type)):
-            await db.execute(
-                f"ALTER TABLE {quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
+            await self._alter(
+                db, f"{quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
             )
         await self._learn(db, data_type)  # another worker may have come first, with another type
+
+    async def _alter(self, db: Any, change: str) -> None:
+        """Change a table while nobody reads it; who waits for that holds up new readers, too."""
+        for _ in range(_ALTERS):
+            with suppress(self._asyncpg.LockNotAvailableError):
+                async with db.transaction():
+                    await db.execute(f"SET LOCAL lock_timeout = '{_HOLD_UP}s'")
+                    await db.execute(f"ALTER TABLE {change}")
+                return
+            await asyncio.sleep(_HOLD_UP)
+        raise PullError(
+            f"{self.target} is locked by a long transaction: cannot ALTER TABLE {change}"
+        )
 
     async def _merge(self, db: Any, table: str, unit: Unit) -> None:
         values = {"company": "$1", "id": "raw->>'id'"}

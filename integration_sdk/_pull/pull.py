@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing
 from difflib import get_close_matches
 from typing import Any, Final
@@ -93,18 +93,20 @@ class Pull:
     _units: Units | None = field(init=False, default=None)
     _expected: int = field(init=False, default=0)
     _ended: list[UnitReceipt] = field(init=False, factory=list)
+    _tell: Callable[[UnitReceipt], object] = field(init=False, default=lambda _: None)
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         """Run the pull and return its receipt, in which units may have errors."""
-        return self._run(lambda _: None).__await__()
+        return self._run().__await__()
 
-    async def __aiter__(self) -> AsyncIterator[UnitReceipt]:
+    async def __aiter__(self) -> AsyncGenerator[UnitReceipt]:
         """Run the pull and yield each unit as it ends.
 
         Leaving the loop stops the pull; within `contextlib.aclosing`, it waits until it stopped.
         """
         told: asyncio.Queue[UnitReceipt | None] = asyncio.Queue()
-        running = asyncio.create_task(self._run(told.put_nowait))
+        self._tell = told.put_nowait
+        running = asyncio.create_task(self._run())
         running.add_done_callback(lambda _: told.put_nowait(None))
         try:
             while (unit := await told.get()) is not None:
@@ -130,7 +132,7 @@ class Pull:
 
     # The run
 
-    async def _run(self, tell: Callable[[UnitReceipt], object]) -> Receipt:
+    async def _run(self) -> Receipt:
         try:
             owner = await self._sink.open()
             pairs = await self._pairs()
@@ -140,9 +142,9 @@ class Pull:
                 await self._state.begin_run()
                 self._expected = len(pairs)
                 if self._elsewhere is not None:
-                    stopped_by = await self._watch(self._elsewhere, pull_id, pairs, tell)
+                    stopped_by = await self._watch(self._elsewhere, pull_id, pairs)
                 else:
-                    stopped_by = await self._pull(pairs, tell)
+                    stopped_by = await self._pull(pairs)
                 return await self._conclude(stopped_by)
         except OSError as error:
             raise PullError(f"{self._sink.target} cannot be written: {error}") from error
@@ -157,28 +159,22 @@ class Pull:
             raise stopped_by
         return receipt
 
-    def _note(self, unit: UnitReceipt, tell: Callable[[UnitReceipt], object]) -> None:
+    def _note(self, unit: UnitReceipt) -> None:
         self._ended.append(unit)
-        tell(unit)
+        self._tell(unit)
 
     async def _watch(
-        self,
-        elsewhere: Elsewhere,
-        pull_id: str,
-        pairs: Sequence[Pair],
-        tell: Callable[[UnitReceipt], object],
+        self, elsewhere: Elsewhere, pull_id: str, pairs: Sequence[Pair]
     ) -> IntegrationError | None:
         """Let other processes pull these units; return what ended the run early."""
         async with aclosing(elsewhere(pairs, pull_id, self._state.run)) as ends:
             async for unit, stopped_by in ends:
-                self._note(unit, tell)
+                self._note(unit)
                 if stopped_by is not None:
                     return stopped_by
         return None
 
-    async def _pull(
-        self, pairs: Sequence[Pair], tell: Callable[[UnitReceipt], object]
-    ) -> IntegrationError | None:
+    async def _pull(self, pairs: Sequence[Pair]) -> IntegrationError | None:
         """Pull these units here; return what ended the run early."""
         await self._state.load_columns(self._options.data_types)
         units = Units(self._client, self._sink, self._state, self._options, len(pairs))
@@ -194,7 +190,7 @@ class Pull:
                     left.appendleft((pair, at))
                     await asyncio.sleep(wait)
                 elif (receipt := await units.pull(*pair)) is not None:
-                    self._note(receipt, tell)
+                    self._note(receipt)
                 else:
                     left.append((pair, now() + SECONDS_BETWEEN_CLAIMS))
 

@@ -368,8 +368,9 @@ class Dispatcher:
     def settle(self, push: Push, outcome: PushOutcome) -> None:
         """Give *push* its outcome."""
         if outcome.status is OutcomeStatus.IN_DOUBT:
-            # `recover` has told how many an earlier run left: not each of them at every start.
-            quiet = self.handles.was_recovered(push)
+            # Once a row; `recover` has told how many an earlier run left.
+            others = self.handles.of(push.intent or "")
+            quiet = self.handles.was_recovered(push) or any(one.outcome for one in others)
             logger.log(logging.DEBUG if quiet else logging.WARNING, "%s", outcome.error)
         self.handles.settle(push, outcome)
 
@@ -681,7 +682,7 @@ class Dispatcher:
             self._drop(row)
         if row.key is not None:
             self.poller.unfollow(row.key, self)
-        for push in self.handles.pop(row.id):
+        for push in self.handles.of(row.id):
             if push.outcome is not None:
                 continue
             if row.key is not None or (row.state is State.QUEUED and self.store.durable):
@@ -690,14 +691,16 @@ class Dispatcher:
                 self.settle(push, outcomes.refused(push.request, error))
             else:
                 self.settle(push, outcomes.in_doubt(push.request, row))
+        self.handles.pop(row.id)
 
     def begin(self) -> IntegrationError | None:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
         if isinstance(self.stopped, PASSING) and not (self.carried or self.closing.is_set()):
             self.stopped = None
             self.halted.clear()
-            for company in self._companies.values():  # what was left is on record
-                company.is_ours, company.taking = False, None
+            for company in self._companies.values():
+                if company.is_ours:  # what was left is on record
+                    self.start(self._take_again(company))
         return self.stopped
 
     def stop(self, error: IntegrationError) -> None:

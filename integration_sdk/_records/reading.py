@@ -251,7 +251,8 @@ class _Twins:
         if any(self._value(member, "x", known)[1] != "x" for member in members):
             raise TypeError(
                 f"{kind} contains a date, or a class whose fields are renamed, beside other types; "
-                'make that a msgspec Struct with the names in the JSON (rename="camel")'
+                'make the class a msgspec Struct with the names in the JSON (rename="camel"), '
+                "and declare a date beside other types as str"
             )
         return kind, value
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from integration_sdk import __version__
 from integration_sdk.cli._display import Stderr, discard, say
@@ -68,6 +68,8 @@ async def run(arguments: Sequence[str]) -> int:
         )
     except UnusedCliTokensError as error:
         return _fail(f"unexpected: {' '.join(error.unused_tokens or ())}; see --help", WRONG_USAGE)
+    except MissingArgumentError as error:
+        return _fail(_missing(error), WRONG_USAGE)
     except (CycloptsError, ConfigurationError) as error:
         return _fail(error, WRONG_USAGE)
     except IntegrationError as error:
@@ -76,6 +78,20 @@ async def run(arguments: Sequence[str]) -> int:
         _discard_unwritten()
         return _fail(error.strerror or error, SOME_DID_NOT)
     return code if isinstance(code, int) else 0
+
+
+def _missing(error: MissingArgumentError) -> str:
+    """Return what a command line lacks, in the words of the help."""
+    if error.keyword is not None:
+        return f"{error.keyword} needs a value"
+    argument = error.argument
+    if argument is None:
+        return str(error)
+    name = argument.name
+    if argument.field_info.kind is not argument.field_info.KEYWORD_ONLY:
+        name = name.removeprefix("--").upper()
+    command = " ".join(["integration-sdk", *(error.command_chain or ())])
+    return f"{name} is missing; see {command} --help"
 
 
 def _discard_unwritten() -> None:

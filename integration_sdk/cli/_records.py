@@ -53,6 +53,7 @@ class Lines:
     Attributes:
         size: Bytes to read; None for a pipe or a terminal.
         read: Number of the last line that was yielded.
+        at_end: Whether all lines were yielded.
 
     Raises:
         ConfigurationError: The source cannot be opened or read.
@@ -63,7 +64,7 @@ class Lines:
         self._file = self._opened(source)
         found = os.fstat(self._file.fileno())
         self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
-        self.read = 0
+        self.read, self.at_end = 0, False
         self._stopped, self._news = False, asyncio.Event()
 
     def _opened(self, source: str) -> FileIO:
@@ -98,6 +99,8 @@ class Lines:
                 yield self._line(text)
         if held and not self._stopped:
             yield self._line(held)
+            held.clear()
+        self.at_end = not (held or self._stopped)
 
     def _line(self, text: bytearray) -> Line:
         self.read += 1

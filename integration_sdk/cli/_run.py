@@ -56,7 +56,8 @@ class Run:
     Attributes:
         lines: The input; None for a run that only goes on with what a journal holds.
         stopped: Why no more lines are read, unless the user interrupted the run.
-        interrupted: Whether the user interrupted the run.
+        interrupted: Whether the user interrupted the run, or nobody reads its outcomes.
+        unheard: Whether nobody reads its outcomes.
         active_at: The time of the last activity.
     """
 
@@ -65,6 +66,7 @@ class Run:
     lines: Lines | None = None
     stopped: str | None = None
     interrupted: bool = False
+    unheard: bool = False
     began: float = Factory(now)
     active_at: float = Factory(now)
     err: Console = Factory(Stderr)
@@ -128,18 +130,23 @@ class Run:
         """Stop reading and wait for open pushes; if called again, end the process at once."""
         if self.interrupted:
             self.leave()
+        self._drain("Interrupted", "Ctrl-C again quits at once.")
+
+    def _drain(self, why: str, then: str) -> None:
         self.interrupted = True
+        read = "reading no more lines and " if self.lines and not self.lines.at_end else ""
         if self.lines:
             self.lines.stop()
-        read = "reading no more lines and " if self.lines else ""
-        say(self.err, f"Interrupted: {read}waiting for open pushes. Ctrl-C again quits at once.")
+        say(self.err, f"{why}: {read}waiting for open pushes. {then}")
 
     def lose_output(self, error: OSError) -> None:
         """Stop reading, because outcomes cannot be written any more."""
         if not isinstance(error, BrokenPipeError):
             self.stop(f"the outcomes cannot be written: {error.strerror}")
-        elif not self.interrupted:
-            self.interrupt()
+        else:
+            self.unheard = True
+            if not self.interrupted:
+                self._drain("Nobody reads the outcomes any more", "Ctrl-C quits at once.")
 
     def leave(self) -> None:
         """End the process, even while it is blocked by a pipe that nobody reads."""
@@ -157,6 +164,12 @@ class Run:
             return f"Run the same command again to continue: {self.journal} knows what was sent."
         read = f" up to line {self.lines.read:,}" if self.lines else ""
         return f"Without --journal there is no record: what was read{read} would be sent again."
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether all was read, and all that was read has ended."""
+        is_read = self.lines is None or self.lines.at_end
+        return is_read and not self.stopped and not self.outcomes.counts[OutcomeStatus.PENDING]
 
     # Showing
 
@@ -236,7 +249,7 @@ class Run:
             say(self.err, "Without --journal: look at the service, and push again what is missing.")
         if self.stopped:
             say(self.err, f"Stopped: {self.stopped}")
-        if self.interrupted:
+        if self.interrupted and not (self.unheard and self._is_done):
             say(self.err, f"Interrupted. {self._advice}")
             return INTERRUPTED
         return max(results.exit_code, SOME_DID_NOT if self.stopped else 0)
