@@ -131,7 +131,9 @@ def readme() -> list[str]:
     return _BLOCK.findall((ROOT / "README.md").read_text())
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["push", "pull"])
+@pytest.mark.parametrize(  # pull is killed at each step in test_pull_crashes
+    "number", [1, pytest.param(2, marks=pytest.mark.long)], ids=["push", "pull"]
+)
 def test_the_programs_of_readme_pass(number: int, crash: Crash) -> None:
     """Pushing with a journal and pulling to files; a lost push is searched for a shorter time."""
     program = readme()[number].replace('"pushes.db"', '"pushes.db", patience=0.5')

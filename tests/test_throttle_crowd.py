@@ -392,8 +392,9 @@ async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
     await session.aclose()
 
 
-@pytest.mark.parametrize("rate", [5, 0.001])
-@pytest.mark.parametrize("answer", [(429, {"Retry-After": "1"}), (429, {}), (503, {})], ids=str)
+@pytest.mark.parametrize(
+    ("answer", "rate"), [((429, {"Retry-After": "1"}), 5), ((429, {}), 0.001), ((503, {}), 5)]
+)
 async def test_one_refused_company_holds_up_no_other(
     answer: tuple[int, dict[str, str]], rate: float
 ) -> None:
