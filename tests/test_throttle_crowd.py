@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session
-from integration_sdk._http.requests import Phase, Priority, Request
+from integration_sdk import Priority, RetryPolicy
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk.errors import (
     AnswerLost,
