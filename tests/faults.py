@@ -579,6 +579,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "if False:",
         "pull_together",
     ),
+    "who is cancelled looks for another unit": Fault(
+        "_pull/pull.py", "goes_on = False", "pass", "pull_together"
+    ),
     "a pull that has just begun is nobody's": Fault(
         "_pull/files.py", "if MARKER in names:", "if False:", "pull_together"
     ),

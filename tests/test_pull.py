@@ -397,6 +397,9 @@ async def test_places_that_are_something_else(
     assert "written as ndjson, not parquet" in await refused(out, store=store, format="parquet")
     assert "use another scope" in await refused(tmp_path / "elsewhere", store=store)
     assert not (tmp_path / "elsewhere").exists()
+    async with Sandbox() as another, Client(another.api_key, another.base_url) as stranger:
+        with pytest.raises(ConfigurationError, match=f"belongs to {sandbox.base_url}"):
+            await stranger.pull(["invoices"], to=out, store=store)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from integration_sdk import Client, ConfigurationError, JournalError, Store
 from integration_sdk._pull.audit import audit
 from integration_sdk._pull.making import open_sink
 from integration_sdk._store.memory import MemoryDocuments
+from integration_sdk._store.row import Fenced
 from integration_sdk._store.rows import Document
 from integration_sdk.sandbox import Sandbox
 from tests.postgres import Server
@@ -149,6 +150,41 @@ async def test_who_thaws_leaves_the_files_of_others_alone(
     for receipt in (await other, await overtaken):
         assert receipt.errors == []
     await assert_holds(sandbox, tmp_path, "items", company)
+
+
+@define
+class RefusingDocuments(MemoryDocuments):
+    """A store that refuses the first part of a unit, after a while: another process has it."""
+
+    asked: asyncio.Event = field(factory=asyncio.Event)
+    answers: asyncio.Event = field(factory=asyncio.Event)
+    writes: int = 0
+
+    async def write(self, document: Document, body: bytes) -> Document:
+        self.writes += document.name.startswith("pull/unit")
+        if self.writes == 3:  # behind the new generation, and where its changes begin
+            self.asked.set()
+            await self.answers.wait()
+            raise Fenced(document.name)
+        return await super().write(document, body)
+
+
+async def test_who_is_cancelled_looks_for_no_other_unit(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Also if the part that it finishes is refused."""
+    documents = RefusingDocuments()
+    pulling = asyncio.ensure_future(
+        client.pull(["items"], to=tmp_path, store=KeptStore(documents), at_once=1)
+    )
+    await documents.asked.wait()
+    pulling.cancel()
+    await asyncio.sleep(0)
+    documents.answers.set()
+    await asyncio.wait([pulling])
+
+    assert pulling.cancelled()
+    assert documents.writes == 3
 
 
 async def test_a_store_for_two_places(client: Client, postgres: Server, tmp_path: Path) -> None:

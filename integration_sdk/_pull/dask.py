@@ -26,10 +26,10 @@ import integration_sdk
 from integration_sdk._context import RequestContext
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.session import FixedRate
+from integration_sdk._pull.making import open_sink
 from integration_sdk._pull.postgres import without_secrets
 from integration_sdk._pull.pull import SECONDS_BETWEEN_CLAIMS, Elsewhere, Pair
 from integration_sdk._pull.receipts import UnitReceipt
-from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.state import PullState
 from integration_sdk._pull.units import PullOptions, Units
 from integration_sdk._store.rate import StoreRate
@@ -331,28 +331,21 @@ class Station(distributed.WorkerPlugin):
                     rate=None if job.rate is None else store.rate(**job.rate),
                 )
             )
-            sink = await self._sink(opened, where)
+            sink = open_sink(job.to, job.format, job.compression, tokens=True)
+            opened.push_async_callback(sink.aclose)
+            if await sink.open() != job.pull_id:
+                raise ConfigurationError(
+                    f"{where} does not find this pull in {job.to}: workers on several hosts need a "
+                    "folder that all of them share, or a database"
+                )
             state = PullState(
                 await store.documents(base_url=job.base_url, dialect=job.dialect.name), run=job.run
             )
             await state.load_columns(job.options.data_types)
             units = Units(client, sink, state, job.options, self._worker.state.nthreads)
-            opened.callback(units.close)
+            opened.enter_context(units.threads)
             self._opened = opened.pop_all()
         return units
-
-    async def _sink(self, opened: AsyncExitStack, where: str) -> Sink:
-        from integration_sdk._pull.making import open_sink  # noqa: PLC0415 - makes pulls, too
-
-        job = self.job
-        sink = open_sink(job.to, job.format, job.compression, tokens=True)
-        opened.push_async_callback(sink.aclose)
-        if await sink.open() != job.pull_id:
-            raise ConfigurationError(
-                f"{where} does not find this pull in {job.to}: workers on several hosts need a "
-                "folder that all of them share, or a database"
-            )
-        return sink
 
     async def _close(self) -> None:
         async with self._opening:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from integration_sdk._pull.files import STORE, Files, Ndjson, Parquet, written_f
 from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Elsewhere, Pull
 from integration_sdk._pull.sink import Sink
-from integration_sdk._pull.state import Identity
 from integration_sdk._pull.units import PullOptions
 from integration_sdk._store.rows import Documents
 from integration_sdk._store.store import Store, is_url
@@ -70,16 +70,8 @@ def pull(
     elif sink.format == "postgres":
         beside = str(to)
 
-    base_url = str(context.session.base_url)
-
-    def identity(sink: Sink) -> Identity:
-        return Identity(
-            target=sink.target, format=sink.format, base_url=base_url, dialect=client.dialect.name
-        )
-
-    def documents() -> AbstractAsyncContextManager[Documents]:
-        return _documents(store, beside, base_url, client.dialect.name)
-
+    service = str(context.session.base_url), client.dialect.name
+    documents = partial(_documents, store, beside, *service)
     elsewhere: Elsewhere | None = None
     if dask is not None:
         needed("distributed", "dask", "a pull on Dask")
@@ -94,7 +86,7 @@ def pull(
             compression=compression,
             options=options,
         )
-    return Pull(client, identity, sink, documents, options, elsewhere)
+    return Pull(client, sink, documents, options, elsewhere)
 
 
 def _names(argument: str, given: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing
+from contextlib import AbstractAsyncContextManager, aclosing
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -84,7 +84,6 @@ class Pull:
     """
 
     _client: integration_sdk.Client
-    _identity: Callable[[Sink], Identity]
     _sink: Sink
     _store: Callable[[], AbstractAsyncContextManager[Documents]]
     _options: PullOptions
@@ -139,25 +138,21 @@ class Pull:
             async with self._store() as documents:
                 self._state = PullState(documents)
                 pull_id = await self._introduce(owner)
-                await self._state.begin_run()
                 self._expected = len(pairs)
                 if self._elsewhere is not None:
                     stopped_by = await self._watch(self._elsewhere, pull_id, pairs)
                 else:
                     stopped_by = await self._pull(pairs)
-                return await self._conclude(stopped_by)
+                receipt = Receipt(units=tuple(self._ended), run=self._state.run)
+                if not isinstance(stopped_by, PullError):  # a full disk
+                    await self._sink.keep(receipt)
+                if stopped_by is not None:
+                    raise stopped_by
+                return receipt
         except OSError as error:
             raise PullError(f"{self._sink.target} cannot be written: {error}") from error
         finally:
             await self._sink.aclose()
-
-    async def _conclude(self, stopped_by: IntegrationError | None) -> Receipt:
-        receipt = Receipt(units=tuple(self._ended), run=self._state.run)
-        if not isinstance(stopped_by, PullError):  # a full disk
-            await self._sink.keep(receipt)
-        if stopped_by is not None:
-            raise stopped_by
-        return receipt
 
     def _note(self, unit: UnitReceipt) -> None:
         self._ended.append(unit)
@@ -194,7 +189,7 @@ class Pull:
                 else:
                     left.append((pair, now() + SECONDS_BETWEEN_CLAIMS))
 
-        with closing(units):
+        with units.threads:
             try:
                 async with asyncio.TaskGroup() as group:
                     try:
@@ -237,26 +232,21 @@ class Pull:
             return  # not ready, forbidden: its units will say so
 
     async def _introduce(self, owner: str | None) -> str:
-        """Make sure that store and sink belong together; return the id of the pull.
+        """Make sure that store and sink belong together, and begin; return the id of the pull.
 
         Raises:
             ConfigurationError: They do not.
         """
-        ours = self._identity(self._sink)
+        ours = Identity(target=self._sink.target, format=self._sink.format)
         known = await self._state.identity()
         self._check_owner(owner, known.id if known else None)
-        known = known or await self._state.introduce(ours)
+        known = await self._state.begin_run(ours)
         here = (known.target, known.format) == (ours.target, ours.format)
         if owner is None and not here:
             raise ConfigurationError(
                 f"the store belongs to a pull into {known.target} as {known.format}; "
                 'use another scope: Store(..., scope="books")'
             )
-        for ours_, theirs in ((ours.base_url, known.base_url), (ours.dialect, known.dialect)):
-            if ours_ != theirs:
-                raise ConfigurationError(
-                    f"{self._sink.target} was pulled from {theirs}, not {ours_}"
-                )
         self._check_owner(await self._sink.introduce(known.id), known.id)
         return known.id
 

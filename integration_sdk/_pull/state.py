@@ -44,8 +44,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(default_factory=lambda: uuid4().hex)
     target: str
     format: str
-    base_url: str
-    dialect: str
     run: int = 0
 
 
@@ -94,28 +92,16 @@ class PullState:
         """Return whose pull this scope of the store has; None for nobody's."""
         return _decoded(await self._read(IDENTITY), Identity)
 
-    async def introduce(self, identity: Identity) -> Identity:
-        """Record *identity*, unless another process has come first; return the recorded one."""
-        document = await self._read(IDENTITY)
-        if document.body is None:
-            try:
-                document = await self.documents.write(document, msgspec.json.encode(identity))
-            except Stale:
-                document = await self._read(IDENTITY)
-        return _decoded(document, Identity) or identity
-
-    async def begin_run(self) -> None:
-        """Take the next number for this run."""
+    async def begin_run(self, ours: Identity) -> Identity:
+        """Take the next number for this run; return whose pull it is, *ours* or an earlier one."""
         while True:
             document = await self._read(IDENTITY)
-            identity = _decoded(document, Identity)
-            if identity is None:
-                raise LookupError("introduce() comes first")
-            self.run = identity.run + 1
-            counted = msgspec.json.encode(replace(identity, run=self.run))
+            identity = _decoded(document, Identity) or ours
+            identity = replace(identity, run=identity.run + 1)
             with suppress(Stale):
-                await self.documents.write(document, counted)
-                return
+                await self.documents.write(document, msgspec.json.encode(identity))
+                self.run = identity.run
+                return identity
 
     async def claim(self, company_id: str, data_type: str) -> Unit | None:
         """Take a unit; None while another process has it."""

@@ -110,6 +110,7 @@ class Units:
     Attributes:
         working: Those that are under way.
         stopped_by: Why no more can be read.
+        threads: To be left when all is done.
     """
 
     _client: integration_sdk.Client
@@ -119,7 +120,7 @@ class Units:
     together: int
     working: dict[int, Work] = field(init=False, factory=dict)
     stopped_by: IntegrationError | None = field(init=False, default=None)
-    _threads: ThreadPoolExecutor = field(init=False, factory=lambda: ThreadPoolExecutor(2, "pull"))
+    threads: ThreadPoolExecutor = field(init=False, factory=lambda: ThreadPoolExecutor(2, "pull"))
     _part_bytes: int = field(init=False)
     _list_bytes: int = field(init=False)
 
@@ -129,10 +130,6 @@ class Units:
         self._list_bytes = half // self.together
         # Twice, since a unit reads on while its last part is written.
         self._part_bytes = min(self._options.part_bytes, half // (2 * self.together))
-
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.shutdown()
 
     async def pull(self, company_id: str, data_type: str) -> UnitReceipt | None:
         """Read a unit and write it, unless that was done since the run began.
@@ -304,7 +301,7 @@ class Units:
         data_type = work.unit.data_type
         known = self._state.columns(data_type)
         while True:
-            packed = await loop.run_in_executor(self._threads, self._pack, work, items, known)
+            packed = await loop.run_in_executor(self.threads, self._pack, work, items, known)
             if packed.columns == known:
                 return packed
             columns = await self._state.learn(data_type, known, packed.columns)
