@@ -22,6 +22,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 from urllib.parse import quote
@@ -226,7 +227,8 @@ class Files:
             )
             await _do(_rename, packed.content, part)
         elif after.generation != unit.state.generation:
-            await _do(self._stage, unit, after)
+            # Other folders are left to `begin`: who was frozen here would remove a successor's.
+            await _do(partial(self._staged(unit, after).mkdir, parents=True, exist_ok=True))
         try:
             await unit.save(after)
         except Fenced:
@@ -234,20 +236,14 @@ class Files:
                 part.unlink(missing_ok=True)
             raise
 
-    def _stage(self, unit: Unit, state: UnitState) -> None:
-        """Make an empty folder for a new generation."""
-        # Others are left to `begin`: a process that was frozen here would remove its successor's.
-        self._staged(unit, state).mkdir(parents=True, exist_ok=True)
-
     async def finish(self, unit: Unit, after: UnitState) -> None:
         """Exchange the staged generation for the one that is shown."""
-        if unit.state.is_shown:
-            await unit.save(after)
-            return
-        await _do(self._show, unit)
-        replaced = self._staged(unit, unit.state)
+        shows, replaced = not unit.state.is_shown, self._staged(unit, unit.state)
+        if shows:
+            await _do(self._show, unit)
         await unit.save(after)
-        await _do(_remove, replaced)
+        if shows:
+            await _do(_remove, replaced)
 
     def _show(self, unit: Unit) -> None:
         staged, shown = self._staged(unit, unit.state), self._shown(unit)
