@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from integration_sdk._http.requests import Priority, Request, list_page
+from integration_sdk import Pager, Priority
+from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
 from integration_sdk._list.page import ItemReader, RawPage
-from integration_sdk._list.pager import Pager
 from integration_sdk.dialect import Dialect
 
 BASE = "https://service.test"

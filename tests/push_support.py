@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from integration_sdk._push.coordinator import Coordinator
+from integration_sdk import Coordinator, Store
 from integration_sdk._push.poller import Poller
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.rows import Rows
-from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOutcome, PushRequest

@@ -14,10 +14,11 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk import Priority, RetryPolicy
+from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.call import Call
 from integration_sdk._http.credentials import Hidden
-from integration_sdk._http.requests import Priority, Request, Safety
+from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk._http.transport import Attempt
 

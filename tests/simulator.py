@@ -39,17 +39,15 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve, field, fields_dict
 
 import integration_sdk
+from integration_sdk import Coordinator, RetryPolicy, Store
 from integration_sdk._http import requests, responses
-from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import answers
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import Push as Handle
 from integration_sdk._push.schedule import Follower
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import SETTLED, Lane, Row, State
 from integration_sdk._store.sqlite import SqliteRows
-from integration_sdk._store.store import Store
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,

@@ -12,11 +12,10 @@ from typing import Any, assert_type
 import pytest
 from attrs import evolve
 
+from integration_sdk import Problem, ProblemCode, PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._options.check import Problem, ProblemCode
 from integration_sdk._push.outcomes import GRACE
-from integration_sdk._push.push import PushEvent
 from integration_sdk._push.run import AHEAD
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (

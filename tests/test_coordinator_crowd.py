@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 import pytest
 from attrs import Factory, define
 
+from integration_sdk import Coordinator, Push, PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Coordinator, Leave
-from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._push.coordinator import Leave
 from integration_sdk._store.row import Row
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, JournalError, NotSent
 from integration_sdk.models import OutcomeStatus, PushRequest

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from integration_sdk import Coordinator
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.run import AHEAD
 from integration_sdk._store.row import Row, State
 from integration_sdk.dialect import Dialect

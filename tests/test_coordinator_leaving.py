@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from integration_sdk import Coordinator, Push, PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._store.row import Row
 from integration_sdk.errors import (
     AccountExpired,

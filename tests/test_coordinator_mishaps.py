@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from integration_sdk import Coordinator, Push, PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._push.coordinator import FIVE_TIMES
 from integration_sdk._push.sending import SNAPSHOT_PUSHES
 from integration_sdk._store.memory import REMEMBERED
 from integration_sdk._store.row import Row, State

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from integration_sdk import Coordinator
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.sending import this_task
 from integration_sdk.errors import AnswerLost
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest

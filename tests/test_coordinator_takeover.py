@@ -13,12 +13,11 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from integration_sdk import Coordinator, PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push import outcomes
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.dispatcher import AT_ONCE
-from integration_sdk._push.push import PushEvent
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import KeyClaimed, Lane, Row, State, Verdict
 from integration_sdk.errors import AnswerLost, ClientClosed, ConfigurationError, JournalError

@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 import pytest
 
+from integration_sdk import Push, PushEvent
 from integration_sdk._http.requests import Request
-from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._store.row import Row, State
 from integration_sdk.errors import AnswerLost, WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome

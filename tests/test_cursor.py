@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from integration_sdk import Checkpoint
 from integration_sdk._http.requests import list_page
 from integration_sdk._list.cursor import Position, read_cursor, write_cursor
-from integration_sdk._list.pager import Checkpoint
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError
 from tests.pager_support import FakeService, ids, open_page

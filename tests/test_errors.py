@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, Connection, Dialect, RetryPolicy, errors
+from integration_sdk import (
+    Client,
+    Connection,
+    Dialect,
+    Problem,
+    ProblemCode,
+    RetryPolicy,
+    errors,
+)
 from integration_sdk._context import read_push
 from integration_sdk._http import statuses
 from integration_sdk._http.requests import Request, Safety
@@ -24,7 +32,6 @@ from integration_sdk._http.responses import (
     read_error,
     read_json,
 )
-from integration_sdk._options.check import Problem, ProblemCode
 from integration_sdk._records.codec import encode_value
 from integration_sdk.models import (
     ErrorBody,

@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from integration_sdk import Coordinator
 from integration_sdk._push import outcomes
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State
 from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent

@@ -14,10 +14,10 @@ import pytest
 from attrs import define, evolve
 from msgspec import structs
 
+from integration_sdk import PushEvent
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._push.evidence import Finding, may_resend
-from integration_sdk._push.push import PushEvent
 from integration_sdk._push.table import Event, after, new_row
 from integration_sdk._store.row import Fenced, Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (

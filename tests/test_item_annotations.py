@@ -153,9 +153,9 @@ class Stamped:
 def test_a_class_or_a_day_beside_other_types_is_refused(others: Any) -> None:
     """Which of them a value is would be a guess; and msgspec may free memory twice over a day."""
     for kind in (Line, date, NewType("Due", date), Annotated[date, "noted"]):
-        with pytest.raises(ConfigurationError, match="make that a msgspec Struct"):
+        with pytest.raises(ConfigurationError, match="make the class a msgspec Struct"):
             ItemReader.of(with_field(kind | others))
-        with pytest.raises(ConfigurationError, match="make that a msgspec Struct"):
+        with pytest.raises(ConfigurationError, match="make the class a msgspec Struct"):
             ItemReader.of(with_field(tuple[str, kind]))  # type: ignore[valid-type]  # made at run time
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from integration_sdk._http import CallOptions, RetryPolicy, statuses
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, statuses
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Response, read_error
 from integration_sdk._http.statuses import Meaning, Scope

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, RetryPolicy
-from integration_sdk._http.retry import has_attempt_left
 from integration_sdk.errors import (
     AnswerLost,
+    ApiError,
     InternalServerError,
     NotSent,
     ServiceUnavailable,
@@ -114,13 +116,22 @@ async def test_a_timeout_is_for_a_page(sandbox: Sandbox, prefetch: int) -> None:
     assert now() - began <= 4.1
 
 
-@pytest.mark.parametrize("status", [None, *range(100, 600)])
-def test_who_asks_to_wait_is_waited_for(status: int | None) -> None:
-    """Beyond its attempts a page is repeated after 429, 500 and 503, within a timeout."""
-    policy, never = RetryPolicy(), RetryPolicy.never()
-    for attempts in (1, 2, 3, 4, 1000):
-        few = attempts < 3
-        beyond = few or status in {429, 500, 503}
-        assert has_attempt_left(policy, attempts, status, patient=True) == beyond
-        assert has_attempt_left(policy, attempts, status, patient=False) == few
-        assert not has_attempt_left(never, attempts, status, patient=True)
+def answered(answer: Answer, asked: Asked, proceed: Proceed) -> Answer:
+    return answer
+
+
+@pytest.mark.parametrize(("retry", "few"), [(RetryPolicy(), 3), (None, 1)])
+async def test_who_asks_to_wait_is_waited_for(retry: RetryPolicy | None, few: int) -> None:
+    """Beyond its attempts a page is repeated after 429, 500 and 503, for as long as it may take."""
+    sent: dict[int, int] = {}
+    for status in range(400, 600):
+        service = Service(faults=[partial(answered, refusal(status))])
+        async with service.client(retry=retry) as client:
+            with pytest.raises(ApiError):
+                await client.companies.list().collect()
+        sent[status] = len(service.log)
+
+    beyond = {status for status, times in sent.items() if times > few}
+    assert beyond == ({429, 500, 503} if retry else set())
+    assert {status for status, times in sent.items() if times == few} >= {502, 504}
+    assert sent[404] == 1

@@ -116,6 +116,17 @@ async def records(sandbox: Sandbox) -> AsyncIterator[PushRequest]:
         await asyncio.sleep(2)
 
 
+POLLED: dict[tuple[int, bool], Day] = {}
+"""Days without notifications, which are alike: by number of companies and whether listless."""
+
+
+async def a_polled_day(*, companies: int = 4, listless: bool = False) -> Day:
+    setting = companies, listless
+    if setting not in POLLED:
+        POLLED[setting] = await a_day(None, companies=companies, listless=listless)
+    return POLLED[setting]
+
+
 def expected() -> dict[str, OutcomeStatus]:
     ends = OutcomeStatus.FAILED, OutcomeStatus.SUCCESS
     return {str(number): ends[number % 7 > 0] for number in range(PUSHES)}
@@ -124,7 +135,7 @@ def expected() -> dict[str, OutcomeStatus]:
 @pytest.mark.parametrize("companies", [4, PUSHES], ids=["crowded", "one push a company"])
 async def test_an_end_is_seen_when_it_is_told(companies: int) -> None:
     """Notified, a push's end is seen at once; that costs one look of its own at most."""
-    polled = await a_day(None, companies=companies)
+    polled = await a_polled_day(companies=companies)
     notified = await a_day(lambda faults: None, companies=companies)
 
     assert polled.results == notified.results == expected()
@@ -135,7 +146,7 @@ async def test_an_end_is_seen_when_it_is_told(companies: int) -> None:
 
 async def test_notifications_save_four_polls_in_five() -> None:
     """Pushes that no list can show together cost a fifth of the polls, and their ends no delay."""
-    polled = await a_day(None, companies=PUSHES)
+    polled = await a_polled_day(companies=PUSHES)
     notified = await a_day(lambda faults: None, companies=PUSHES, notified=True)
 
     assert polled.results == notified.results == expected()
@@ -146,7 +157,7 @@ async def test_notifications_save_four_polls_in_five() -> None:
 
 async def test_quiet_holds_where_pushes_are_read_singly() -> None:
     """Where there is no list, each push's own appointments wait for the notification, too."""
-    polled = await a_day(None, listless=True)
+    polled = await a_polled_day(listless=True)
     notified = await a_day(lambda faults: None, notified=True, listless=True)
 
     assert polled.results == notified.results == expected()
@@ -156,7 +167,7 @@ async def test_quiet_holds_where_pushes_are_read_singly() -> None:
 
 async def test_what_is_learned_of_notifications_saves_polls_too() -> None:
     """Without `notified` a client finds out by itself that notifications come."""
-    polled = await a_day(None, companies=PUSHES)
+    polled = await a_polled_day(companies=PUSHES)
     learned = await a_day(lambda faults: None, companies=PUSHES)
 
     assert learned.polls <= 15
@@ -166,7 +177,7 @@ async def test_what_is_learned_of_notifications_saves_polls_too() -> None:
 
 async def test_lost_notifications_bring_polling_back() -> None:
     """A client that expects notifications in vain soon polls as one that does not."""
-    polled = await a_day(None)
+    polled = await a_polled_day()
     silent = await a_day(lambda faults: faults.lose_notifications(), notified=True)
 
     assert silent.results == polled.results == expected()
@@ -244,7 +255,7 @@ async def test_bad_notifications_are_no_flood() -> None:
         faults.forge_notifications("early")
         faults.forge_notifications("key")
 
-    polled = await a_day(None)
+    polled = await a_polled_day()
     flooded = await a_day(everything)
 
     assert flooded.results == expected()

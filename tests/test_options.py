@@ -12,8 +12,8 @@ import attrs
 import msgspec
 import pytest
 
+from integration_sdk import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._options import check
-from integration_sdk._options.check import Problem, ProblemCode, PushOptions, Severity
 from integration_sdk._records.codec import encode_value
 from integration_sdk._records.shapes import structure
 from integration_sdk.models import PropertyDescription

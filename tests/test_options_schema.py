@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from integration_sdk._options.check import PushOptions
+from integration_sdk import PushOptions
 from integration_sdk._options.description import DATE_TIME
 from integration_sdk._records.codec import encode_record
 from integration_sdk._records.shapes import structure

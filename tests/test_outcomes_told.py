@@ -13,8 +13,8 @@ from typing import Any, assert_type
 import pytest
 from msgspec import structs
 
+from integration_sdk import Coordinator
 from integration_sdk._push import outcomes
-from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State, Verdict
 from integration_sdk.errors import AnswerLost, PushInDoubt

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk._http.requests import Priority
+from integration_sdk import Priority
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
+from integration_sdk import Client, OutcomeStatus, PushOptions, PushRequest, PushStatus
 from integration_sdk._list.page import ItemReader
-from integration_sdk._options.check import PushOptions
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk._records.shapes import structure
 from integration_sdk.errors import InvalidRecord

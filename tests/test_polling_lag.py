@@ -6,109 +6,102 @@ import asyncio
 from statistics import median
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push.schedule import Schedule
-from tests.push_model import Model, error
-from tests.push_support import coordinator, requests
+from benchmarks._counted_service import Answer, Asked, Fault, Proceed, Service, refusal
+from integration_sdk import PushRequest
+from integration_sdk.testing import run_virtual
+from tests.budget_support import reads, unseen
 
-pytestmark = pytest.mark.virtual_time
+virtual = pytest.mark.virtual_time
 LAG = 2.0
+NO_LIST = reads(lambda _: refusal(405), "list")
 
 
-class Lagging(Model):
-    """Reads show what was there *lag* seconds ago: a newer push is answered with 404."""
-
-    def _get(self, request: Request) -> Response:
-        held = self.by_key.get(request.path.rsplit("/", 1)[-1])
-        if held is None or held.began > self.now() - self.list_lag:
-            return error(404)
-        return self.ok(self.shown(held, at=self.now() - self.list_lag))
+def requests(count: int) -> list[PushRequest]:
+    return [PushRequest("c-0", "books", "invoices", {"number": n}) for n in range(count)]
 
 
-@pytest.mark.parametrize("has_list", [True, False])
+def lagging(asked: Asked, proceed: Proceed) -> Answer:
+    """Show what was there some time ago: a newer push is answered with 404."""
+    asked.hidden = asked.late = LAG
+    if asked.held is None:
+        return proceed()
+    is_shown = asked.held.began <= asked.at - LAG
+    return Answer(body=asked.held.shown(asked.at - LAG)) if is_shown else refusal(404)
+
+
+async def delays(service: Service, count: int) -> dict[int, float]:
+    """Push so many records; return how long after its end each outcome came, by number."""
+    loop, seen = asyncio.get_running_loop(), dict[int, float]()
+    async with service.client() as client, client.coordinator() as pushes:
+        async for outcome in pushes.run(requests(count)):
+            held = service.by_key[str(outcome.key)]
+            seen[held.record["number"]] = loop.time() - held.ends
+    return seen
+
+
+@virtual
+@pytest.mark.parametrize("faults", [[lagging], [lagging, NO_LIST]], ids=["list", "no list"])
 @pytest.mark.parametrize("count", [1, 5, 30])
 @pytest.mark.parametrize("takes", [0.0, 1.0, 10.0])
 async def test_a_lag_delays_outcomes_by_little_more_than_itself(
-    count: int, takes: float, has_list: bool
+    count: int, takes: float, faults: list[Fault]
 ) -> None:
     """The median is known within 3 seconds of being shown, the last within 8 seconds.
 
     That is beside the time for three a second, since they are read singly.
     """
-    model = Lagging(lambda _: takes + 0.001, list_lag=LAG)
-    if not has_list:
-        model.answer = lambda asked: error(405) if asked.operation == "pushes.list" else None
-    loop, delays = asyncio.get_running_loop(), list[float]()
+    seen = (await delays(Service(lambda _: takes + 0.001, faults), count)).values()
 
-    async with coordinator(model) as pushes:
-        async for outcome in pushes.run(requests(count)):
-            delays.append(loop.time() - model.by_key[str(outcome.key)].ends)
-
-    assert median(delays) <= LAG + 3 + count / 6
-    assert max(delays) <= LAG + 8 + count / 3
+    assert median(seen) <= LAG + 3 + count / 6
+    assert max(seen) <= LAG + 8 + count / 3
 
 
-@given(st.floats(0.0, 40.0), st.floats(0.0, 1.0))
-def test_a_push_is_seen_soon_after_it_shows(lag: float, chance: float) -> None:
+@settings(max_examples=30)
+@given(st.floats(0.0, 40.0))
+def test_a_push_is_seen_soon_after_it_shows(lag: float) -> None:
     """A read that does not show it yet counts as one that shows it Pending: no storm, no rest."""
-    schedule = Schedule(lambda: chance)
-    schedule.follow("key", "company", "cohort", 0.0)
-    now, polls = 0.0, 0
-    while now < lag or not polls:
-        now = schedule.wake_at()
-        for poll in schedule.due(now, 16):
-            polls += 1
-            schedule.finish(poll, now)
+    service = Service(lambda _: 0.0, [unseen(lag)])
 
-    assert now <= 1.2 * lag + 2.0
-    assert polls <= 40
+    async def wait() -> float:
+        async with service.client() as client:
+            books = client.company("c-0").connection("books")
+            await client.wait(await books.push("invoices", {}))
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(wait()) <= 1.2 * lag + 2.0
+    assert len(service.log) <= 40
 
 
+@virtual
 async def test_pushes_that_do_not_show_delay_no_others() -> None:
     """Some that are answered with 404 for half a minute leave the company's pace as it was."""
 
-    async def delays(missing: int) -> list[float]:
-        loop, seen = asyncio.get_running_loop(), dict[int, float]()
-        model = Lagging(lambda record: 2.0 + record["number"] % 5)
-        model.answer = lambda asked: unseen(model, asked, missing)
-        async with coordinator(model) as pushes:
-            async for outcome in pushes.run(requests(20)):
-                held = model.by_key[str(outcome.key)]
-                seen[held.record["number"]] = loop.time() - held.ends
-        return [delay for number, delay in sorted(seen.items()) if number >= 10]
+    def hide(asked: Asked, proceed: Proceed) -> Answer:
+        held = asked.held
+        if held and held.record["number"] < 10 and asked.at < held.began + 30:
+            return refusal(404)
+        return proceed()
 
-    assert max(await delays(missing=10)) <= max(await delays(missing=0)) + 1.0
+    async def of_others(*faults: Fault) -> list[float]:
+        service = Service(lambda record: 2.0 + record["number"] % 5, [*faults, NO_LIST])
+        seen = await delays(service, 20)
+        return [delay for number, delay in seen.items() if number >= 10]
 
-
-def unseen(model: Model, asked: Request, missing: int) -> Response | None:
-    """Refuse lists, and half a minute long to know the pushes below the number *missing*."""
-    if asked.operation == "pushes.list":
-        return error(405)
-    held = model.by_key.get(asked.path.rsplit("/", 1)[-1])
-    hidden = held and held.record["number"] < missing and model.now() < held.began + 30
-    return error(404) if hidden else None
+    assert max(await of_others(hide)) <= max(await of_others()) + 1.0
 
 
+@virtual
 @pytest.mark.parametrize(("times", "status"), [(1, "SUCCESS"), (2, "PENDING")])
 async def test_one_404_alone_loses_no_push_that_was_there(times: int, status: str) -> None:
     """A single answer that lacks an old push proves nothing; a second in a row does."""
-    left = times
+    missing = [refusal(404)] * times
+    gone = reads(lambda asked: missing.pop() if missing and asked.at > 100 else None, "get")
+    service = Service(lambda _: 300.0, [gone, NO_LIST])
 
-    def answer(asked: Request) -> Response | None:
-        nonlocal left
-        if asked.operation == "pushes.list":
-            return error(405)
-        if asked.operation == "push.create" or model.now() < 100 or not left:
-            return None
-        left -= 1
-        return error(404)
-
-    model = Model(lambda _: 300.0, answer=answer)
-    async with asyncio.timeout(3600), coordinator(model) as pushes:
+    async with asyncio.timeout(3600), service.client() as client, client.coordinator() as pushes:
         outcome = await (await pushes.submit(requests(1)[0]))
 
-    assert (outcome.status, left) == (status, 0)
+    assert (outcome.status, missing) == (status, [])

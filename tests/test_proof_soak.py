@@ -14,7 +14,7 @@ from tests.proof_soak import soak
 
 pytestmark = pytest.mark.virtual_time
 
-ROUNDS = 2
+ROUNDS = 1
 
 
 @pytest.mark.parametrize("dialect", ["document", "published"])

@@ -32,9 +32,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from integration_sdk import Client, OutcomeStatus, PushRequest, PushStatus
+from integration_sdk import Client, OutcomeStatus, Pager, PushRequest, PushStatus
 from integration_sdk._list.page import ItemReader
-from integration_sdk._list.pager import Pager
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from integration_sdk.sandbox import Sandbox

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 from pydantic import Field, RootModel, computed_field
 
-from integration_sdk._options.check import PushOptions
+from integration_sdk import PushOptions
 from integration_sdk._records.codec import encode_record
 from integration_sdk._records.shapes import structure
 from integration_sdk.errors import InvalidRecord

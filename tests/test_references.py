@@ -10,11 +10,10 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from integration_sdk import Client
+from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, Row, State
-from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest

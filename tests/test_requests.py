@@ -10,9 +10,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk import _checks
+from integration_sdk import Priority, _checks
 from integration_sdk._http import requests
-from integration_sdk._http.requests import Priority, Safety
+from integration_sdk._http.requests import Safety
 from integration_sdk._list.links import LinkReader
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError

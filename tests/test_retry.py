@@ -13,13 +13,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration_sdk import RetryPolicy
 from integration_sdk._http.hints import UNIX_TIMES_BEGIN, read_quota, read_retry_after
-from integration_sdk._http.retry import (
-    RetryBudget,
-    RetryPolicy,
-    has_attempt_left,
-    pause,
-)
+from integration_sdk._http.retry import RetryBudget, has_attempt_left, pause
 from integration_sdk.errors import ConfigurationError
 
 NOW = 1_700_000_000.0

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._http import CallInfo, CallOptions, RetryPolicy
+from integration_sdk import CallInfo, Priority, RetryPolicy
+from integration_sdk._http import CallOptions
 from integration_sdk._http.call import _collecting, new_call
 from integration_sdk._http.credentials import check_base_url
-from integration_sdk._http.requests import Priority, Safety
+from integration_sdk._http.requests import Safety
 from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,

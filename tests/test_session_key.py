@@ -17,7 +17,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session, hide
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, Session, hide
 from integration_sdk._http.credentials import ApiKey, check_key
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error

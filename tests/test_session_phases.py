@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from attrs import evolve
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure
 from integration_sdk.errors import (
@@ -27,6 +28,7 @@ from tests.session_support import (
     ONE_CALL,
     Connection,
     RawServer,
+    VirtualService,
     always,
     answer,
     error_body,
@@ -37,6 +39,7 @@ from tests.session_support import (
     send_once,
     session_on,
     unused_port,
+    virtual_session,
     write,
 )
 
@@ -390,3 +393,27 @@ async def test_a_failure_once_is_outlived() -> None:
         response = await session.send(read(), ONE_CALL)
 
     assert (response.body, response.attempts) == (b'{"ok": true}', 2)
+
+
+class Rate:
+    """A shared limit that lets everything pass, and counts."""
+
+    acquired = 0
+
+    async def acquire(self) -> None:
+        self.acquired += 1
+
+    def paused(self, seconds: float) -> None:
+        """Nobody else is there to hear it."""
+
+
+@pytest.mark.virtual_time
+async def test_a_slot_has_the_shared_rate_before_its_block_begins() -> None:
+    """So no push that still waits for the rate is on record as one that may have been sent."""
+    service, rate = VirtualService(), Rate()
+    session = virtual_session(service, rate=rate)
+    async with session.slot(write(), ONE_CALL) as slot:
+        assert (rate.acquired, service.log) == (1, [])
+        await slot.send()
+    assert (rate.acquired, len(service.log)) == (1, 1)
+    await session.aclose()

@@ -11,8 +11,8 @@ from unittest.mock import AsyncMock
 import aiohttp
 import pytest
 
+from integration_sdk import __version__
 from integration_sdk._http.requests import Request
-from integration_sdk._version import __version__
 from integration_sdk.errors import AnswerLost, IntegrationError
 from tests.network_support import of_the_server, trusting
 from tests.session_support import (

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk import Client, SharedRate
-from integration_sdk._http import CallOptions, RetryPolicy
-from integration_sdk.errors import ConfigurationError, NotSent
-from tests.session_support import KEY, VirtualService, read, virtual_session, write
+from benchmarks._counted_service import Service, refusal
+from integration_sdk import Client, RetryPolicy, SharedRate
+from integration_sdk.errors import ConfigurationError, NotSent, TooManyRequests
 
 pytestmark = pytest.mark.virtual_time
-ONCE = CallOptions(timeout=5, retry=RetryPolicy.never())
 
 
 @define
@@ -40,91 +38,70 @@ class Metered:
         self.pauses.append(seconds)
 
 
+async def read(client: Client) -> Any:
+    return await client.request("GET", "/companies/c-0")
+
+
 async def test_each_transmission_waits_for_the_shared_rate() -> None:
     """Calls leave no faster than it allows, repetitions included."""
-    service = VirtualService(rule=lambda self, *_: None if self.log else (429, {}))
+    first = iter([refusal(429)])
+    service = Service(faults=[lambda asked, proceed: next(first, None) or proceed()])
     rate = Metered(interval=1.0)
-    session = virtual_session(service, rate=rate)
-    options = CallOptions(retry=RetryPolicy(throttled_base=0))
-    await asyncio.gather(*(session.send(read(), options) for _ in range(10)))
-    await session.aclose()
+    async with service.client(rate=rate, retry=RetryPolicy(throttled_base=0)) as client:
+        await asyncio.gather(*(read(client) for _ in range(10)))
 
-    times = [at for at, _, _ in service.log]
+    times = [one.at for one in service.log]
     assert len(times) == rate.acquired == 11
     assert all(later - sooner >= 0.999 for sooner, later in pairwise(times))
 
 
-async def test_a_slot_has_the_rate_before_its_block_begins() -> None:
-    """So nothing is on record of a push that still waits for the rate."""
-    service, rate = VirtualService(), Metered()
-    session = virtual_session(service, rate=rate)
-    async with session.slot(write(), ONCE) as slot:
-        assert (rate.acquired, service.log) == (1, [])
-        await slot.send()
-    assert (rate.acquired, len(service.log)) == (1, 1)
-    await session.aclose()
+OF_A_COMPANY = {"Retry_After": "7", "X_Rate_Limit_Remaining": "5", "X_Rate_Limit_Limit": "9"}
 
 
 @pytest.mark.parametrize(
-    ("headers", "company", "told"),
-    [
-        ({"Retry-After": "7"}, None, True),
-        ({}, None, True),
-        (
-            {"Retry-After": "7", "X-Rate-Limit-Remaining": "5", "X-Rate-Limit-Limit": "9"},
-            "c",
-            False,
-        ),
-    ],
+    ("headers", "told"),
+    [({"Retry_After": "7"}, True), ({}, True), (OF_A_COMPANY, False)],
     ids=["named", "unnamed", "of one company"],
 )
 async def test_others_hear_of_a_refusal_that_concerns_everybody(
-    headers: dict[str, str], company: str | None, told: bool
+    headers: dict[str, str], told: bool
 ) -> None:
     """For as long as the service said, or as this client itself pauses."""
-    service = VirtualService(rule=lambda *_: (429, headers))
-    rate = Metered()
-    session = virtual_session(service, rate=rate)
-    await session.send(read(company_id=company), ONCE)
-    await session.aclose()
+    service, rate = Service(faults=[lambda *_: refusal(429, **headers)]), Metered()
+    async with service.client(rate=rate, retry=None) as client:
+        with pytest.raises(TooManyRequests):
+            await client.company("c-0").get()
 
     assert bool(rate.pauses) == told
     assert all(0 < pause <= 10 for pause in rate.pauses)
-    assert headers != {"Retry-After": "7"} or rate.pauses[0] >= 7
+    assert headers != {"Retry_After": "7"} or rate.pauses[0] >= 7
 
 
 async def test_a_rate_that_comes_too_late_sends_nothing() -> None:
     """The error says what was waited for, and the turn is free for others."""
-    service, rate = VirtualService(), Metered(next_at=60.0)
-    session = virtual_session(service, rate=rate, connections=1)
-    with pytest.raises(NotSent, match="waited for the shared rate"):
-        await session.send(read(), ONCE)
-    assert (service.log, session.stats().in_flight) == ([], 0)
-    await session.aclose()
+    service, rate = Service(), Metered(next_at=60.0)
+    async with service.client(rate=rate, timeout=5) as client:
+        with pytest.raises(NotSent, match="waited for the shared rate"):
+            await read(client)
+        assert (service.log, client.stats().in_flight) == ([], 0)
 
 
-@pytest.mark.parametrize("by_slot", [True, False])
-async def test_a_rate_that_fails_ends_the_call_unsent(by_slot: bool) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_rate_that_fails_ends_the_call_unsent(method: str) -> None:
     """What it raises is the caller's to see, such as a store that cannot be reached."""
-    service, rate = VirtualService(), Metered(wrong=ConnectionError("the store is away"))
-    session = virtual_session(service, rate=rate, connections=1)
-
-    async def by_a_slot() -> None:
-        async with session.slot(write(), ONCE):
-            pytest.fail("a turn without the rate")
-
-    with pytest.raises(ConnectionError, match="store is away"):
-        await (by_a_slot() if by_slot else session.send(read(), ONCE))
-    assert (service.log, session.stats().in_flight) == ([], 0)
-    await session.aclose()
+    service, rate = Service(), Metered(wrong=ConnectionError("the store is away"))
+    async with service.client(rate=rate) as client:
+        with pytest.raises(ConnectionError, match="store is away"):
+            await client.request(method, "/companies")
+        assert (service.log, client.stats().in_flight) == ([], 0)
 
 
 async def test_a_client_takes_a_rate_of_ones_own() -> None:
     """Anything with the two methods; whatever else is refused at once."""
     assert isinstance(Metered(), SharedRate)
-    async with Client(KEY, "http://localhost:1", rate=Metered()):
+    async with Client("key-of-the-account", "http://localhost:1", rate=Metered()):
         pass
     wrong: Any
     for wrong in ("95", 0, -1, object(), True):
         with pytest.raises(ConfigurationError, match="rate must be more than 0 calls per second"):
-            Client(KEY, "http://localhost:1", rate=wrong)
+            Client("key-of-the-account", "http://localhost:1", rate=wrong)

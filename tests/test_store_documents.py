@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from integration_sdk import Store
 from integration_sdk._store.row import Fenced, Stale
 from integration_sdk._store.rows import Document, Documents
-from integration_sdk._store.store import Store
 from tests.postgres import Server
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from integration_sdk import cli
+from integration_sdk import Store, cli
 from integration_sdk._store.database import VERSION, migrate, migration
 from integration_sdk._store.row import (
     Evidence,
@@ -30,7 +30,6 @@ from integration_sdk._store.row import (
     State,
 )
 from integration_sdk._store.rows import Document, Rows
-from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
 from tests.postgres import Line, Server, in_database
 from tests.test_store_rates import times_of

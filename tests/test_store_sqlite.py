@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from integration_sdk import Store
 from integration_sdk._store.row import Evidence, Lane, Row, Snapshot, State
 from integration_sdk._store.rows import Rows
-from integration_sdk._store.store import Store
 from integration_sdk.errors import JournalError, JournalInUse
 
 OLD_LAYOUT = "CREATE TABLE intents (id); PRAGMA application_id = 0x70757368;"

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from integration_sdk import Priority
 from integration_sdk._http.call import Call
 from integration_sdk._http.limiter import MOST_IDLE, MOST_TRUST, Limiter
 from integration_sdk._http.limits import PROBE_PATIENCE
-from integration_sdk._http.requests import Priority
 from tests.session_support import asking, least, most, refusal
 
 # Turns

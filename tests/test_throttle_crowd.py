@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk._http import CallOptions, RetryPolicy, Session
-from integration_sdk._http.requests import Phase, Priority, Request
+from integration_sdk import Priority, RetryPolicy
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk.errors import (
     AnswerLost,
@@ -391,8 +392,9 @@ async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
     await session.aclose()
 
 
-@pytest.mark.parametrize("rate", [5, 0.001])
-@pytest.mark.parametrize("answer", [(429, {"Retry-After": "1"}), (429, {}), (503, {})], ids=str)
+@pytest.mark.parametrize(
+    ("answer", "rate"), [((429, {"Retry-After": "1"}), 5), ((429, {}), 0.001), ((503, {}), 5)]
+)
 async def test_one_refused_company_holds_up_no_other(
     answer: tuple[int, dict[str, str]], rate: float
 ) -> None:

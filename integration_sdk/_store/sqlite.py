@@ -544,8 +544,10 @@ class SqliteThread:
             self._batch()
             self._start()  # the thread does one after the other
             self._closing = self._loop.run_in_executor(self._executor, self._file.close)
-            self._executor.shutdown(wait=False)
-        await to_the_end(self._closing)
+        try:
+            await to_the_end(self._closing)
+        finally:
+            self._executor.shutdown()  # it has nothing left to do: its thread is gone at once
 
 
 @define(eq=False)
