@@ -603,6 +603,12 @@ FAULTS: Final[dict[str, Fault]] = {
     "a new column holds up all readers": Fault(
         "_pull/postgres.py", "lock_timeout = '{_HOLD_UP}s'", "lock_timeout = 0", "pull_databases"
     ),
+    "a column is added to one table only": Fault(
+        "_pull/postgres.py",
+        "async with db.transaction():  # to both tables, or none",
+        "if True:",
+        "pull_databases",
+    ),
     "a full database stops one unit": Fault(
         "_pull/postgres.py",
         "raise OSError(errno.ENOSPC, str(error)) from error",

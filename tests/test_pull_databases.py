@@ -247,6 +247,24 @@ async def test_a_new_column_holds_nobody_up(
     assert sum(row["extra"] is not None for row in await rows_in(url, "items", company)) == 1
 
 
+async def test_a_column_is_added_to_both_tables_or_none(
+    sandbox: Sandbox, client: Client, postgres: Server
+) -> None:
+    """A pull that ends between the two leaves no full read behind that cannot be written."""
+    url = await postgres.new_database()
+    company = sandbox.companies[0].id
+    pull: dict[str, Any] = {"to": url, "companies": [company]}
+    await client.pull(["items"], **pull)
+    sandbox.data_set(company, "items").edit_at(3, {"extra": 1, "modifiedDate": now()})
+    place = Place(url, "postgres")
+    await asked(place, "ALTER TABLE _staged_items RENAME TO elsewhere")
+    assert len((await client.pull(["items"], **pull)).errors) == 1
+    await asked(place, "ALTER TABLE elsewhere RENAME TO _staged_items")
+
+    assert not (await client.pull(["items"], **pull, full=True)).errors
+    assert sum(row["extra"] is not None for row in await rows_in(url, "items", company)) == 1
+
+
 async def test_columns_that_another_process_has_added(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:

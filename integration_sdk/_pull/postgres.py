@@ -307,24 +307,18 @@ class Postgres:
                 await self._add(db, data_type, text_name(field_), "jsonb")
 
     async def _add(self, db: Any, data_type: str, column: str, type_: str) -> None:
-        for table in (data_type, staged_name(data_type)):
-            await self._alter(
-                db, f"{quoted(table)} ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
-            )
-        await self._learn(db, data_type)  # another worker may have come first, with another type
-
-    async def _alter(self, db: Any, change: str) -> None:
-        """Change a table while nobody reads it; who waits for that holds up new readers, too."""
+        """Add a column while nobody reads; who waits for that holds up new readers, too."""
+        add = f"ADD COLUMN IF NOT EXISTS {quoted(column)} {type_}"
         for _ in range(_ALTERS):
             with suppress(self._asyncpg.LockNotAvailableError):
-                async with db.transaction():
+                async with db.transaction():  # to both tables, or none
                     await db.execute(f"SET LOCAL lock_timeout = '{_HOLD_UP}s'")
-                    await db.execute(f"ALTER TABLE {change}")
-                return
+                    for table in (data_type, staged_name(data_type)):
+                        await db.execute(f"ALTER TABLE {quoted(table)} {add}")
+                # Another worker may have come first, with another type.
+                return await self._learn(db, data_type)
             await asyncio.sleep(_HOLD_UP)
-        raise PullError(
-            f"{self.target} is locked by a long transaction: cannot ALTER TABLE {change}"
-        )
+        raise PullError(f"{self.target} is locked by a long transaction: cannot {add}")
 
     async def _merge(self, db: Any, table: str, unit: Unit) -> None:
         values = {"company": "$1", "id": "raw->>'id'"}
