@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 
-from integration_sdk import Coordinator
+from integration_sdk import Coordinator, Dialect
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._store.row import Row, State
@@ -17,6 +17,7 @@ from integration_sdk.errors import (
     AccountExpired,
     AnswerLost,
     IntegrationError,
+    PushingStopped,
     ServiceUnavailable,
     StoreUnavailable,
     TooManyRequests,
@@ -127,6 +128,26 @@ async def test_a_lost_push_is_searched_for_while_others_go_on() -> None:
         outcome = await lost
 
     assert outcome.status is OutcomeStatus.SUCCESS
+
+
+async def test_a_bug_does_not_pass() -> None:
+    """Though a refusal that may pass has stopped the coordinator before."""
+    model, _ = refusing("402", company="other")
+    model.takes = lambda _: 1.0
+
+    class Broken(Dialect):
+        def is_contradicted(self, answer: bytes) -> bool:
+            raise RuntimeError("a bug")
+
+    dialect = Broken(**asdict(Dialect.document(), recurse=False))
+    async with coordinator(model, dialect=dialect) as pushes:
+        told = await asyncio.gather(
+            pushed(pushes, ONE), pushed(pushes, OTHER), return_exceptions=True
+        )
+        with pytest.raises(PushingStopped):
+            await pushes.submit(ONE)
+
+    assert AccountExpired in told
 
 
 class Distant(Journal):

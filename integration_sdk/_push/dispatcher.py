@@ -740,6 +740,8 @@ class Dispatcher:
             "at the service"
         )
         error.__cause__ = crash
+        if isinstance(self.stopped, PASSING):
+            self.stopped = None  # a bug does not pass
         if self.stopped is None:
             self.stop(error)
         elif self.stopped.__cause__ is not crash:  # else all who awaited one task report it
