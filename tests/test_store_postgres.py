@@ -321,6 +321,7 @@ async def test_connections_that_are_cut_cost_nothing(url: str) -> None:
             await other.owners(["key row-1"])
             await other.take("b")
         cutting.cancel()
+        await asyncio.wait([cutting])
 
         ended = await rows.rows(company="acme", state=State.FINAL)
         assert len(ended) == 60
