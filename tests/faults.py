@@ -448,7 +448,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "what stopped a coordinator never passes": Fault(
         "_push/dispatcher.py",
-        "if isinstance(self.stopped, PASSING) and",
+        "if outcomes.may_pass(self.stopped) and",
         "if False and",
         "coordinator_passing",
     ),

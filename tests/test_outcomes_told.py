@@ -66,11 +66,11 @@ async def read(pushes: Coordinator, requests: list[PushRequest]) -> None:
     """The example of `PushOutcome`; mypy reads it."""
     async for outcome in pushes.run(requests):
         if outcome.status is OutcomeStatus.SUCCESS:
-            print(outcome.reference, outcome.key)  # noqa: T201
+            print(outcome.reference, outcome.key)
         elif isinstance(outcome.error, PushInDoubt):  # IN_DOUBT
-            print("decide about", outcome.error.intent, outcome.error.candidates)  # noqa: T201
+            print("decide about", outcome.error.intent, outcome.error.candidates)
         else:
-            print(outcome.reference, outcome.status, outcome.reasons)  # noqa: T201
+            print(outcome.reference, outcome.status, outcome.reasons)
 
 
 async def decided(pushes: Coordinator, doubt: PushInDoubt) -> None:
@@ -86,7 +86,7 @@ async def test_the_example_of_outcomes_is_typed_and_runs(
     """What its docstring says is what is read here."""
     told = inspect.getdoc(PushOutcome) or ""
     (block,) = re.findall(r"Example::\n\n((?:    .*\n|\n)+)", told)
-    read_here = inspect.getsource(read).replace("  # noqa: T201", "")
+    read_here = inspect.getsource(read)
     assert block.rstrip() in read_here
     model = Model(answer=lambda call: AnswerLost("reset") if b"1" in (call.body or b"") else None)
     async with coordinator(model) as pushes:

@@ -236,7 +236,7 @@ async def test_a_new_column_holds_nobody_up(
         pulling = asyncio.ensure_future(client.pull(["items"], to=url, companies=[company]))
         other = await asyncpg.connect(url)
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        while not await other.fetchval(waits):  # noqa: ASYNC110
+        while not await other.fetchval(waits):  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.01)
         await other.execute("SET statement_timeout = '10s'")
         assert await other.fetchval("SELECT count(*) FROM items") == 60

@@ -85,7 +85,7 @@ _RESERVED: Final = frozenset({"company", "id"})
 
 
 def without_secrets(url: str) -> str:
-    """Return the URL of a database without its password."""
+    """Return the URL of a database without its password; it can be used, unlike a masked one."""
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     words = [word for word in parts.query.split("&") if "password" not in word.casefold()]

@@ -22,7 +22,7 @@ from integration_sdk._checks import is_number, one_of, seconds, true_or_false, w
 from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import outcomes
-from integration_sdk._push.dispatcher import PASSING, Dispatcher, log_failure
+from integration_sdk._push.dispatcher import Dispatcher, log_failure
 from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.handles import Handles
 from integration_sdk._push.outcomes import checked
@@ -262,7 +262,7 @@ class Coordinator:
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (outcomes.ends_all(error) or isinstance(error, PASSING) or error is d.stopped):
+        if error and (outcomes.ends_all(error) or outcomes.may_pass(error) or error is d.stopped):
             raise fresh_copy(error)
         return push
 

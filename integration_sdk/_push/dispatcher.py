@@ -46,16 +46,12 @@ from integration_sdk._store.row import (
 )
 from integration_sdk._store.rows import Rows
 from integration_sdk.errors import (
-    AccountExpired,
     ClientClosed,
     IntegrationError,
     JournalError,
     NotSent,
     PushingStopped,
-    ServiceUnavailable,
     StoreUnavailable,
-    TooManyRequests,
-    Unauthorized,
     fresh_copy,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
@@ -76,8 +72,6 @@ UNHEARD: Final = 2.0
 """Seconds until a store that did not answer is asked again."""
 MOMENT: Final = 1.0
 """Seconds between two looks at what is still under way."""
-PASSING: Final = (AccountExpired, Unauthorized, TooManyRequests, ServiceUnavailable)
-"""Errors that stop what is under way; whoever pushes next tries again."""
 CANCELLED: Final = "its task was cancelled from outside"
 
 
@@ -695,7 +689,7 @@ class Dispatcher:
 
     def begin(self) -> IntegrationError | None:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
-        if isinstance(self.stopped, PASSING) and not (self.carried or self.closing.is_set()):
+        if outcomes.may_pass(self.stopped) and not (self.carried or self.closing.is_set()):
             self.stopped = None
             self.halted.clear()
             for company in self._companies.values():
@@ -740,7 +734,7 @@ class Dispatcher:
             "at the service"
         )
         error.__cause__ = crash
-        if isinstance(self.stopped, PASSING):
+        if outcomes.may_pass(self.stopped):
             self.stopped = None  # a bug does not pass
         if self.stopped is None:
             self.stop(error)

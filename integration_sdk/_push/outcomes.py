@@ -33,6 +33,9 @@ from integration_sdk.errors import (
     PushFailed,
     PushInDoubt,
     ReferenceConflict,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
     WaitExpired,
 )
 from integration_sdk.models import (
@@ -295,6 +298,11 @@ def ends_all(error: IntegrationError) -> bool:
     """Whether every other push would meet *error* as well."""
     of_all = isinstance(error, AccountExpired | ClientClosed | JournalError)
     return of_all and not isinstance(error, RowRefused)
+
+
+def may_pass(error: IntegrationError | None) -> bool:
+    """Whether *error* refuses what is pushed now; whoever pushes later may try again."""
+    return isinstance(error, AccountExpired | Unauthorized | TooManyRequests | ServiceUnavailable)
 
 
 def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
