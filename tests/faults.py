@@ -476,6 +476,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:\n            self.end_runs(error)",
         "coordinator_passing",
     ),
+    "a part whose answer was lost is written twice": Fault(
+        "_pull/postgres.py",
+        "            if await self._has_state(db, unit, after):\n",
+        "            if False:\n",
+        "pull_databases",
+    ),
     "a holder comes back with what it gave back": Fault(
         "_store/postgres.py",
         "            self.holder = _new_holder()\n",

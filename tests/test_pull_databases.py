@@ -176,8 +176,11 @@ async def test_a_lost_answer_costs_nothing(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:
     """Whichever it is: what was committed is not done twice, what was not is done again."""
-    url, store = await postgres.new_database(), Store()
+    url, store, pulls = await postgres.new_database(), Store(), 1
     company = sandbox.companies[0].id
+    sandbox.data_set(company, "items").append(
+        {"id": "refused", "name": "a\0b", "modifiedDate": now()}
+    )
     async with Line(url) as line:
         pull: dict[str, Any] = {"to": line.url, "store": store, "companies": [company]}
         await client.pull(["items"], **pull)
@@ -185,11 +188,17 @@ async def test_a_lost_answer_costs_nothing(
             for passing in count():
                 line.first_pass, line.lose_answers = passing, 1
                 receipt = await client.pull(["items"], **pull, full=True)
+                pulls += 1
                 assert [(one.error, one.state.rows) for one in receipt.units] == [(None, 60)]
                 if line.lose_answers:  # there are no more of them
                     break
             assert passing > 2
     assert len(await rows_in(url, "items", company)) == 60
+    for query in (
+        "SELECT count(*) FROM _integration_sdk_rejects",
+        "SELECT count(*) FROM _integration_sdk_receipts",
+    ):
+        assert await asked(Place(url, "postgres"), query) == [(pulls,)]
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,8 @@ class Postgres:
         rejected = len(rejects)
         after = replace(after, rows=after.rows - rejected, rejects=after.rejects + rejected)
         async with db.transaction():
+            if await self._has_state(db, unit, after):
+                return after  # an earlier try, whose answer was lost
             await self._keep_state(db, unit, after)
             if after.generation != unit.state.generation:
                 await self._drop_staged(db, unit)
@@ -373,6 +375,13 @@ class Postgres:
         query = totals_query(quoted(data_type), numbers, has_currency=has_currency)
         return totals(await db.fetch(query, company_id), numbers)
 
+    async def _has_state(self, db: Any, unit: Unit, state: UnitState) -> bool:
+        query = (
+            f"SELECT state FROM {OURS}units WHERE data_type = $1 AND company = $2 AND token = $3"
+        )
+        found = await db.fetchval(query, *key_of(unit), unit.document.token)
+        return found is not None and _decoded(found) == state
+
     async def _keep_state(self, db: Any, unit: Unit, state: UnitState) -> None:
         changed = await db.execute(
             f"UPDATE {OURS}units SET state = $4, done = $5"
@@ -387,7 +396,11 @@ class Postgres:
 
     async def keep(self, receipt: Receipt) -> None:
         """Write it to a table."""
-        insert, text = f"INSERT INTO {OURS}receipts VALUES ($1, $2)", receipt.to_json().decode()
+        insert = (  # once, though an answer may be lost
+            f"INSERT INTO {OURS}receipts SELECT $1, $2"
+            f" WHERE NOT EXISTS (SELECT FROM {OURS}receipts WHERE ended = $1 AND receipt = $2)"
+        )
+        text = receipt.to_json().decode()
         await self._do(lambda db: db.execute(insert, receipt.ended, text))
 
     async def receipts(self) -> list[bytes]:
