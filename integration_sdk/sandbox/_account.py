@@ -32,9 +32,6 @@ _NAMES = (
 )
 
 
-# ---------------------------------------------------------------------- companies
-
-
 @define(eq=False)
 class Connection:
     """A company's link to one platform.
@@ -121,9 +118,6 @@ def found_company(number: int, chance: random.Random, created: float, known: str
     return company
 
 
-# ---------------------------------------------------------------------- limits
-
-
 @define
 class Plan:
     """The limits of the account's plan.
@@ -205,9 +199,6 @@ def rate_headers(limit: int, remaining: float, reset: float) -> dict[str, str]:
         "X-Rate-Limit-Remaining": str(max(0, int(remaining))),
         "X-Rate-Limit-Reset": iso(reset),
     }
-
-
-# ---------------------------------------------------------------------- idempotency keys
 
 
 @define

@@ -47,8 +47,6 @@ _OTHERS = 60
 KINDS = tuple(map(list_name, DATA_TYPES))
 """The data lists of a company, as their paths name them."""
 
-# ---------------------------------------------------------------------- invented names
-
 
 def _words(text: str) -> list[str]:
     return text.split("|")
@@ -92,8 +90,6 @@ def _business(n: int) -> str:
     return f"{first} {second} {_LEGAL[n // (len(_FIRST) * len(_SECOND)) % len(_LEGAL)]}"
 
 
-# ---------------------------------------------------------------------- parts of records
-
 _ODD = 0x9E3779B97F4B
 _MASK = (1 << 48) - 1
 _ODD_INVERSE = pow(_ODD, -1, 1 << 48)
@@ -134,9 +130,6 @@ def _stamps(n: int) -> dict[str, str]:
     """When record *n* was changed: in the service and at the source."""
     day = _midnight(n)[:10]
     return {"modifiedDate": f"{day}T09:30:00Z", "sourceModifiedDate": f"{day}T08:15:00Z"}
-
-
-# ---------------------------------------------------------------------- generated records
 
 
 @frozen
@@ -254,8 +247,6 @@ class Books:
     def _account(self, n: int) -> dict[str, str]:
         return {"id": self._ids["accounts"][n], "name": _ACCOUNTS[n][1]}
 
-    # ------------------------------------------------------------------ a record by its shape
-
     def _record(self, kind: str, n: int) -> dict[str, Any]:
         chance = self.chance(kind, n)
         properties = DATA_TYPES[option_name(kind)].properties
@@ -306,8 +297,6 @@ class Books:
         if kind == "items":
             known |= {"name": _THINGS[n % len(_THINGS)], "accountRef": self._account(n % 2)}
         return known
-
-    # ------------------------------------------------------------------ bank data
 
     def _bank_account(self, n: int) -> dict[str, Any]:
         balance = _money(self.chance("bank", n), 80_000)
@@ -374,8 +363,6 @@ def _invented(
         case _:
             return f"{shape.name} {n}"
 
-
-# ---------------------------------------------------------------------- invoices
 
 _POOL = 199
 _STATUSES = ("Paid", "Submitted", "PartiallyPaid", "Draft", "Void")
@@ -453,8 +440,6 @@ def _inner(record: dict[str, Any]) -> bytes:
     return encode(record)[1:-1]
 
 
-# ---------------------------------------------------------------------- lists of them
-
 SLICE = 2_000
 SELECTIONS_KEPT = 4
 MOST_KNOWN = 200_000
@@ -501,8 +486,6 @@ class DataSet:
     def sample(self) -> bytes:
         """Return an example of the records in this list, as JSON."""
         return self._source.rows(0, 1)[0]
-
-    # ------------------------------------------------------------------ changes
 
     def append(self, record: dict[str, Any]) -> None:
         """Add *record* at the end."""
@@ -567,8 +550,6 @@ class DataSet:
             if number is None or number >= self._source.count:
                 return None
         return number if number in self._order else None
-
-    # ------------------------------------------------------------------ reading
 
     async def answer(self, call: Call) -> Answer:
         """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""

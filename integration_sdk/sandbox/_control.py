@@ -98,8 +98,6 @@ class Control:
         if call.method == "POST" and not kind.startswith("application/json"):
             raise Refused(415, "Unsupported media type: send application/json")
 
-    # ------------------------------------------------------------------ what it shows
-
     def _about(self, _call: Call) -> Answer:
         settings = self._service.settings
         options = (
@@ -153,8 +151,6 @@ class Control:
                 for problem in problems
             ],
         }
-
-    # ------------------------------------------------------------------ what it does
 
     def _list_faults(self, _call: Call) -> Answer:
         return answer(self._faults.listed())

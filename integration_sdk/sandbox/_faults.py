@@ -90,9 +90,6 @@ class Scope(TypedDict, total=False):
     probability: Annotated[float, Meta(ge=0, le=1)]
 
 
-# ---------------------------------------------------------------------- rules
-
-
 @define(eq=False)
 class Rule:
     """A fault in force.
@@ -244,8 +241,6 @@ class Rules:
         """End all faults."""
         self._rules.clear()
 
-    # ------------------------------------------------------------------ how the faults add theirs
-
     def _add(
         self,
         act: Act,
@@ -368,8 +363,6 @@ def _pattern(route: str) -> str:
     return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"
 
 
-# ---------------------------------------------------------------------- their arguments
-
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []
 """The names of all faults."""
@@ -407,9 +400,6 @@ def _checking(method: Callable[..., Rule]) -> Callable[..., Rule]:
     return add
 
 
-# ---------------------------------------------------------------------- the faults
-
-
 @_checked
 class Faults(Rules):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
@@ -423,8 +413,6 @@ class Faults(Rules):
         ValueError: A value cannot be, or the route matches no call that the service has. For
             other addresses, give a compiled pattern.
     """
-
-    # ------------------------------------------------------------------ refusals
 
     def status(
         self,
@@ -540,8 +528,6 @@ class Faults(Rules):
         # Outermost, so that time spent in other faults counts as work.
         return self._add(act, scope, outermost=True, limits=True)
 
-    # ------------------------------------------------------------------ time and the line
-
     def latency(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Wait *seconds* before looking at a request."""
         draw = self._draw(seconds)
@@ -580,8 +566,6 @@ class Faults(Rules):
             yield body[:at_byte]
 
         return self._changing(scope, pieces=pieces)
-
-    # ------------------------------------------------------------------ lists
 
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
@@ -628,8 +612,6 @@ class Faults(Rules):
             return await proceed()
 
         return self._add(act, scope, only=DATA_LISTS)
-
-    # ------------------------------------------------------------------ pushes
 
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
@@ -680,8 +662,6 @@ class Faults(Rules):
             return answer
 
         return self._add(act, scope, only=PUSHES)
-
-    # ------------------------------------------------------------------ notifications
 
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
         """Subscribers are not notified of the ends of these pushes."""

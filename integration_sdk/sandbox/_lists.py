@@ -41,9 +41,6 @@ Values = tuple[Value | None, ...]
 Test = Callable[[Values], bool]
 
 
-# ---------------------------------------------------------------------- pages
-
-
 @frozen
 class Page:
     """The page that a call requests."""
@@ -114,8 +111,6 @@ def listed(
         items = [items[number] for number in chooser.chosen()]
     return page_answer(call, page, len(items), map(write, items[page.items]))
 
-
-# ---------------------------------------------------------------------- the filter
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _COMPARISON = re.compile(rf"\s*({_NAME})\s*(>=|<=|!=|=|~|>|<)([^&|{{}}]*)")
@@ -270,8 +265,6 @@ class Chooser:
             self._chosen.sort(key=itemgetter(0), reverse=self._descending)
         return [number for _, number in self._chosen]
 
-
-# ---------------------------------------------------------------------- values
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()

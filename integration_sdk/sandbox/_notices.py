@@ -87,9 +87,6 @@ class Delivery:
     body: bytes = field(repr=False)
 
 
-# ---------------------------------------------------------------------- what is sent
-
-
 @frozen
 class _Letter:
     """A notification on its way to one subscriber, with the same id in every attempt."""
@@ -165,9 +162,6 @@ def _body(to: Subscription, op: Operation, message_id: str, key: str, status: st
     )
 
 
-# ---------------------------------------------------------------------- who is told, and when
-
-
 class Notifier:
     """Posts notifications to subscribers.
 
@@ -239,8 +233,6 @@ class Notifier:
             session, self._session = self._session, None
             await session.close()
 
-    # ------------------------------------------------------------------ what the ledger tells
-
     def recorded(self, operation: Operation) -> None:
         """Send the forged notifications that claim *operation* has ended before it has."""
         if any(notice.forged == "early" for notice in operation.notices):
@@ -272,8 +264,6 @@ class Notifier:
         if forged == "early":
             status, message_id = "Success", new_uuid(self._chance)
         return _Letter(to, message_id, key, _body(to, operation, message_id, key, status), forged)
-
-    # ------------------------------------------------------------------ posting
 
     def _put(self, at: float, told: _Letter) -> None:
         heappush(self._outbox, (at, next(self._turns), told))

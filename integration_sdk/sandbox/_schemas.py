@@ -56,8 +56,6 @@ def list_name(data_type: str) -> str:
     return "accounts" if data_type == "chartOfAccounts" else data_type
 
 
-# ---------------------------------------------------------------------- the table
-
 _TABLE = """
 Currency            GBP|EUR|USD       Currency: ISO 4217 code of the currency
 Account             Ref name          Account
@@ -225,9 +223,6 @@ DATA_TYPES: Mapping[str, Shape] = {
 """What can be pushed, by the name that options and operations use."""
 
 
-# ---------------------------------------------------------------------- platforms
-
-
 @frozen(eq=False)
 class Platform:
     """An accounting package that a company may have connected.
@@ -281,9 +276,6 @@ PLATFORMS = (
 )
 
 
-# ---------------------------------------------------------------------- options
-
-
 def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[str, Any]:
     """Return the options description of *shape*, the property at the dotted *path*.
 
@@ -313,8 +305,6 @@ def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[s
         body["validation"] = {"warnings": [rule]} | ({"information": []} if published else {})
     return body
 
-
-# ---------------------------------------------------------------------- the check
 
 _ALWAYS = {"RequiredValidator", "OptionsValidator"}
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
@@ -390,9 +380,6 @@ def _is_moment(text: str) -> bool:
     except ValueError:
         return False
     return _MOMENT.fullmatch(text) is not None
-
-
-# ---------------------------------------------------------------------- what a platform keeps
 
 
 def without_unlisted(shape: Shape, record: Any) -> Any:

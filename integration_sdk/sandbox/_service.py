@@ -86,8 +86,6 @@ class Service:
         self._given = given
         self._books: dict[str, Books] = {}
 
-    # ------------------------------------------------------------------ answering
-
     async def respond(self, call: Call) -> Answer:
         """Answer *call*; a refusal has the documented error body."""
         return await self.through(call, self._counted, in_front=True)
@@ -126,8 +124,6 @@ class Service:
         self.ledger.settle(call.now)
         endpoint, call.names = self._find(call.method, call.segments)
         return await endpoint(self, call)
-
-    # ------------------------------------------------------------------ what is there
 
     def company(self, company_id: str) -> Company:
         """The company *company_id*, or 404."""
@@ -170,8 +166,6 @@ class Service:
             given = None if self._given is None else self._given.get(scope, {})
             self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices, given)
         return self._books[scope]
-
-    # ------------------------------------------------------------------ pushing
 
     def push(
         self,
