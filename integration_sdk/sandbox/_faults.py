@@ -42,7 +42,6 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     Respond,
-    World,
     decode,
     encode,
 )
@@ -106,9 +105,7 @@ class Rule:
     act: Act = field(repr=False)
     matches: Callable[[Call], bool] = field(repr=False)
     chance: random.Random = field(repr=False)
-    skip: int = 0
-    times: int | None = None
-    probability: float = 1.0
+    scope: Scope
     in_front: bool = False
     limits: bool = False
     since: float = -inf
@@ -119,7 +116,7 @@ class Rule:
 
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
-        return now >= self.until or (self.times is not None and self.hits >= self.times)
+        return now >= self.until or self.hits >= (self.scope.get("times") or inf)
 
     def plain(self) -> Any:
         """Return its entry as JSON has it; what JSON cannot hold is described."""
@@ -130,7 +127,9 @@ class Rule:
         if call.now < self.since or self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
-        if self._seen <= self.skip or self.chance.random() >= self.probability:
+        if self._seen <= (self.scope.get("skip") or 0):
+            return False
+        if self.chance.random() >= self.scope.get("probability", 1.0):
             return False
         self.hits += not self.limits
         return True
@@ -176,12 +175,7 @@ class Rules:
         return await proceed()
 
     def add(
-        self,
-        act: Act,
-        *,
-        in_front: bool = False,
-        outermost: bool = False,
-        **scope: Unpack[Scope],
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
@@ -216,9 +210,7 @@ class Rules:
                 raise ValueError(f"fault {number}: {error}") from None
 
     def listed(self, now: float | None = None) -> list[dict[str, Any]]:
-        """Return entries of `add_listed`, and to how many calls each applied; without those that
-        are over *now*.
-        """
+        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
         rules = [rule for rule in self if now is None or not rule.is_over(now)]
         return [{**rule.plain(), "hits": rule.hits} for rule in rules]
 
@@ -228,10 +220,8 @@ class Rules:
         Raises:
             ValueError: It is no list of faults.
         """
-        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
-        self._rules = [
-            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
-        ]
+        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
+        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -252,16 +242,9 @@ class Rules:
         limits: bool = False,
     ) -> Rule:
         """Add a fault; *only* says which calls it can concern, whatever the route is."""
-        rule = Rule(
-            act,
-            self._matcher(scope.get("route", ""), only),
-            random.Random(self._chance.random()),
-            scope.get("skip") or 0,
-            scope.get("times"),
-            scope.get("probability", 1.0),
-            in_front or outermost,
-            limits,
-        )
+        matches = self._matcher(scope.get("route", ""), only)
+        chance = random.Random(self._chance.random())
+        rule = Rule(act, matches, chance, scope, in_front or outermost, limits)
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
@@ -302,22 +285,23 @@ class Rules:
 
         return self._add(act, scope, only=only, in_front=True)
 
-    def _world(
-        self, scope: Scope, only: re.Pattern[str] | None, change: Callable[[World], World]
-    ) -> Rule:
+    def _world(self, scope: Scope, only: re.Pattern[str] | None, **changes: Any) -> Rule:
         """Change the world for a call."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = change(call.world)
+            call.world = evolve(call.world, **changes)
             return await proceed()
 
         return self._add(act, scope, only=only)
 
     def _told(self, scope: Scope, change: Callable[[Notices], Notices]) -> Rule:
         """Change the notifications of a push."""
-        return self._world(
-            scope, PUSHES, lambda world: evolve(world, notices=change(world.notices))
-        )
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            call.world = evolve(call.world, notices=change(call.world.notices))
+            return await proceed()
+
+        return self._add(act, scope, only=PUSHES)
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
@@ -569,11 +553,11 @@ class Faults(Rules):
 
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-        return self._world(scope, None, lambda world: evolve(world, page_size_cap=size))
+        return self._world(scope, None, page_size_cap=size)
 
     def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._world(scope, PUSH_LIST, lambda world: evolve(world, list_lag=seconds))
+        return self._world(scope, PUSH_LIST, list_lag=seconds)
 
     def drift(
         self,
@@ -616,7 +600,7 @@ class Faults(Rules):
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_seconds=draw))
+        return self._world(scope, PUSHES, push_seconds=draw)
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
@@ -624,7 +608,7 @@ class Faults(Rules):
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         problem = Problem(item, message, "PlatformValidator")
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_failure=problem))
+        return self._world(scope, PUSHES, push_failure=problem)
 
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
@@ -640,7 +624,7 @@ class Faults(Rules):
                 "no push is processed after its deadline"
             )
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, late_effect=draw))
+        return self._world(scope, PUSHES, late_effect=draw)
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
