@@ -102,6 +102,11 @@ class Alarm:
         self.at = at
         self._timer = self._clock.timer(at, self._due)
 
+    def ring_by(self, at: float) -> None:
+        """Ring at *at*, unless it rings before."""
+        if at < self.at:
+            self.set(at)
+
     def _due(self) -> None:
         self.at, self._timer = inf, None
         self._ring()
