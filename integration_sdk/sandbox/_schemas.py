@@ -248,31 +248,25 @@ def _platform(
     *,
     strict: bool = False,
     lacks: str = "",
-    **needs: tuple[str, ...],
+    needs: str = "",
 ) -> Platform:
     """A platform that does not take *lacks*, and requires the properties in *needs* as well."""
     shapes = {}
     for data_type, shape in DATA_TYPES.items():
-        if data_type != lacks:
-            more = {
-                name: evolve(shape.properties[name], required=True)
-                for name in needs.get(data_type, ())
-            }
-            shapes[data_type] = evolve(shape, properties={**shape.properties, **more})
+        wanted = re.findall(rf"{data_type}\.(\w+)", needs)
+        more = {each: evolve(shape.properties[each], required=True) for each in wanted}
+        shapes[data_type] = evolve(shape, properties={**shape.properties, **more})
+    shapes.pop(lacks, None)
     return Platform(name, key, pace, strict, shapes)
 
 
+_STRICT = "invoices.invoiceNumber invoices.dueDate invoices.currency bills.reference"
 PLATFORMS = (
     _platform("Ledgerline", "ldgl"),
     _platform("Swiftbooks", "swft", "at once", lacks="journalEntries"),
     # Its software runs on a computer that is switched off: "States and transitions", rule 1.
-    _platform("Deskledger", "dskl", "never", invoices=("dueDate",)),
-    _platform(
-        *("Strictbooks", "strb"),
-        strict=True,
-        invoices=("invoiceNumber", "dueDate", "currency"),
-        bills=("reference",),
-    ),
+    _platform("Deskledger", "dskl", "never", needs="invoices.dueDate"),
+    _platform("Strictbooks", "strb", strict=True, needs=_STRICT),
 )
 
 
@@ -326,12 +320,10 @@ def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[list[Problem], l
     found = list(_members(shape, record, ""))
     if strict:
         return found, []
+    unlisted = [each.item for each in found if each.validator == "UnlistedValidator"]
     dropped = "is not a field of this platform and is dropped"
-    return [each for each in found if each.validator in _ALWAYS], [
-        Problem(each.item, dropped, "Unlisted")
-        for each in found
-        if each.validator == "UnlistedValidator"
-    ]
+    refused = [each for each in found if each.validator in _ALWAYS]
+    return refused, [Problem(item, dropped, "Unlisted") for item in unlisted]
 
 
 def _members(shape: Shape, record: Any, path: str) -> Iterator[Problem]:

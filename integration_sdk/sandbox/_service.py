@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -102,8 +103,7 @@ class Service:
     async def _counted(self, call: Call) -> Answer:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
-            headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, problems=[problem], headers=headers)
+            raise Refused(401, problems=[problem], headers={"WWW-Authenticate": "Basic"})
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -113,12 +113,10 @@ class Service:
 
     async def _admitted(self, call: Call) -> Answer:
         self.plan.check_age(call.now)
-        if self.settings.published:
-            return await self._replays.through(call, self._faulty)
-        return await self._faulty(call)
-
-    async def _faulty(self, call: Call) -> Answer:
-        return await self.through(call, self._called, in_front=False)
+        within = partial(self.through, respond=self._called, in_front=False)
+        return await (
+            self._replays.through(call, within) if self.settings.published else within(call)
+        )
 
     async def _called(self, call: Call) -> Answer:
         self.ledger.settle(call.now)
@@ -244,11 +242,10 @@ class Service:
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
         wanted = operation.record_id
-        if wanted is None:
+        records = self.data_set(operation.company, operation.data_type)
+        if wanted is None or records.get(wanted) is not None:
             return ()
-        if self.data_set(operation.company, operation.data_type).get(wanted) is None:
-            return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
-        return ()
+        return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
 
     def _take_effect(self, operation: Operation) -> None:
         """Apply *operation* to the books, if its record still exists."""
