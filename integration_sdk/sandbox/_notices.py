@@ -177,8 +177,7 @@ class Notifier:
         self._subscriptions: list[Subscription] = []
         self._outbox: list[tuple[float, int, _Letter]] = []
         self._turns = count()
-        self._alarm = clock.alarm(self._look)
-        ledger.watch = self._told
+        clock.ring, ledger.watch, ledger.ends_at = self._look, self._told, self._ring_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
@@ -204,8 +203,7 @@ class Notifier:
         to = Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
-        self._ledger.alarm = self._alarm
-        self._alarm.ring_by(self._ledger.next_end())
+        self._ring_by(self._ledger.next_end())
         return to
 
     def unsubscribe(self, to: Subscription) -> None:
@@ -214,8 +212,7 @@ class Notifier:
         self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
         heapify(self._outbox)
         if not self._subscriptions:
-            self._ledger.alarm = None
-            self._alarm.set(inf)
+            self._clock.ring_at(inf)
 
     async def stop(self) -> None:
         """Drop pending notifications; no task or socket is left."""
@@ -251,7 +248,11 @@ class Notifier:
 
     def _put(self, at: float, told: _Letter) -> None:
         heappush(self._outbox, (at, next(self._turns), told))
-        self._alarm.ring_by(at)
+        self._ring_by(at)
+
+    def _ring_by(self, at: float) -> None:
+        if self._subscriptions:
+            self._clock.ring_by(at)
 
     def _look(self) -> None:
         now = self._clock.now()
@@ -261,8 +262,7 @@ class Notifier:
             task = asyncio.get_running_loop().create_task(self._deliver(told))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._subscriptions:
-            self._alarm.set(min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])]))
+        self._ring_by(min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])]))
 
     async def _deliver(self, told: _Letter) -> None:
         async with self._places:

@@ -21,7 +21,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
-from integration_sdk.sandbox._clock import Alarm, iso
+from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._schemas import Shape, filled, judged, option_name, without_unlisted
 from integration_sdk.sandbox._settings import Spelling, new_uuid
 
@@ -197,7 +197,7 @@ class Ledger:
 
     Attributes:
         watch: Called with each push once it is recorded, and again once it has ended.
-        alarm: Rings when a push ends, for somebody who does not ask.
+        ends_at: Called with the time at which a push will end.
     """
 
     def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
@@ -208,7 +208,7 @@ class Ledger:
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
         self.watch: Callable[[Operation], None] = lambda operation: None
-        self.alarm: Alarm | None = None
+        self.ends_at: Callable[[float], None] = lambda end: None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
@@ -265,8 +265,7 @@ class Ledger:
     def _note_end(self, operation: Operation) -> None:
         if operation.end < inf:
             heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
-            if self.alarm is not None:
-                self.alarm.ring_by(operation.end)
+            self.ends_at(operation.end)
 
     def _finish(self, operation: Operation, at: float) -> None:
         # "The service guarantees the operation is not processed after the deadline." Only the
