@@ -15,11 +15,12 @@ from typing import Any
 
 from attrs import frozen
 
-from integration_sdk.sandbox._account import Company, Connection, schedules
+from integration_sdk.sandbox._account import Company, Connection
 from integration_sdk.sandbox._books import KINDS, DataSet
 from integration_sdk.sandbox._call import (
     Answer,
     Call,
+    Problem,
     Refused,
     answer,
     bad_request,
@@ -30,11 +31,12 @@ from integration_sdk.sandbox._lists import listed
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._schemas import DATA_TYPES, describe, list_name, option_name
 from integration_sdk.sandbox._service import Endpoint, Service
-from integration_sdk.sandbox._settings import DialectName, new_uuid
+from integration_sdk.sandbox._settings import FREE_COMPANIES, DialectName, new_uuid
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
 LONGEST_TIMEOUT = 2**31 - 1
+FREE_SYNC_HOURS = 24
 _FLAGS = {None, "true", "false", "True", "False"}
 
 
@@ -187,7 +189,10 @@ async def list_companies(service: Service, call: Call) -> Answer:
 async def create_company(service: Service, call: Call) -> Answer:
     """A company without connections; 402 beyond the plan's limit."""
     name, description = _naming(call.json_object())
-    service.plan.check_companies(len(service.companies))
+    if service.settings.free_plan and len(service.companies) >= FREE_COMPANIES:
+        message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
+        problem = Problem("Company", message, "CreateCompany")
+        raise Refused(402, "Company validation exception: company limit exceeded", [problem])
     company = Company(new_uuid(service.chance), name, call.now, description)
     service.companies[company.id] = company
     return answer(company.body())
@@ -236,10 +241,14 @@ async def set_sync_settings(service: Service, call: Call) -> Answer:
     entries = settings.get("settings", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise bad_request("settings", "settings must be a list of objects", "SyncSettings")
-    for hours in schedules(settings):
-        if isinstance(hours, bool) or not isinstance(hours, int) or hours < 0:
-            raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
-    service.plan.check_schedule(settings)
+    hours = [entry["syncSchedule"] for entry in (settings, *entries) if "syncSchedule" in entry]
+    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in hours):
+        raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
+    if service.settings.free_plan and min(hours, default=FREE_SYNC_HOURS) < FREE_SYNC_HOURS:
+        message = f"Schedule not allowed: at least {FREE_SYNC_HOURS} hours on the free plan"
+        problem = Problem("SyncSettings", message, "SyncSettings")
+        error = "Sync settings validation exception: sync schedule not allowed"
+        raise Refused(402, error, [problem])
     service.sync_settings = settings
     return Answer(204)
 

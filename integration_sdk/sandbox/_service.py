@@ -17,11 +17,12 @@ from attrs import evolve
 
 from integration_sdk.sandbox._account import (
     DAY,
+    FREE_DAYS,
     Company,
     Connection,
-    Plan,
     Quota,
     Replays,
+    account_expired,
     found_company,
 )
 from integration_sdk.sandbox._books import Books, DataSet, Source
@@ -77,7 +78,7 @@ class Service:
         founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
         self.companies = {company.id: company for company in founded}
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
-        self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
+        self._expires = now + (FREE_DAYS - settings.account_age_days) * DAY
         self.wording = Wording(settings.connection_name, settings.published)
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
@@ -112,7 +113,8 @@ class Service:
         return evolve(answer, headers={**told, **answer.headers}) if told else answer
 
     async def _admitted(self, call: Call) -> Answer:
-        self.plan.check_age(call.now)
+        if self.settings.free_plan and call.now > self._expires:
+            raise account_expired()
         within = partial(self.through, respond=self._called, in_front=False)
         return await (
             self._replays.through(call, within) if self.settings.published else within(call)
