@@ -19,7 +19,7 @@ import asyncio
 import random
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from inspect import signature
 from itertools import chain, repeat
@@ -46,6 +46,7 @@ from integration_sdk.sandbox._call import (
     encode,
 )
 from integration_sdk.sandbox._clock import http_date, iso
+from integration_sdk.sandbox._routes import samples
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import (
     Count,
@@ -147,13 +148,13 @@ class Rules:
     """The rules in force, and how they are added and ended.
 
     Args:
-        samples: Calls that the service has, such as ``GET /companies``; others need a pattern.
+        service: What they act upon; a route has to match one of its calls, or be a pattern.
     """
 
-    def __init__(self, service: Service, samples: Collection[str]) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._chance = random.Random(f"{service.settings.seed}/faults")
-        self._samples = samples
+        self._samples = samples(service.settings.dialect)
         self._rules: list[Rule] = []
 
     def __iter__(self) -> Iterator[Rule]:
