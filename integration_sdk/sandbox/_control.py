@@ -191,17 +191,13 @@ def _is_local(host: str, bound: str) -> bool:
 def document() -> Answer:
     """Return the page; a browser runs only the scripts that are in its file."""
     html = files("integration_sdk.sandbox").joinpath("_page.html").read_bytes()
-    hashes = {tag.decode(): _hash(text) for tag, text in _INLINE.findall(html)}
+    hashes = {tag: b64encode(sha256(text).digest()).decode() for tag, text in _INLINE.findall(html)}
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
         f"form-action 'none'; frame-ancestors 'none'; "
-        f"script-src {hashes['script']}; style-src {hashes['style']}"
+        f"script-src 'sha256-{hashes[b'script']}'; style-src 'sha256-{hashes[b'style']}'"
     )
     return Answer(200, html, {"Content-Security-Policy": policy}, HTML)
-
-
-def _hash(text: bytes) -> str:
-    return f"'sha256-{b64encode(sha256(text).digest()).decode()}'"
 
 
 def _company(company: Company) -> dict[str, Any]:

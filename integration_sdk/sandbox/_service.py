@@ -21,12 +21,13 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     World,
+    decode,
     encode,
     not_found,
 )
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
-from integration_sdk.sandbox._schemas import Shape, list_name, option_name
+from integration_sdk.sandbox._schemas import Shape, judged, list_name, option_name
 from integration_sdk.sandbox._settings import Settings, new_uuid
 
 
@@ -43,12 +44,12 @@ class Service:
         seed = settings.seed
         self.settings, self.clock = settings, Clock(settings.starts)
         now = self.clock.now()
-        self.chance = random.Random(f"{seed}/pushes")
+        self.chance, self._keys = random.Random(f"{seed}/pushes"), random.Random(f"{seed}/keys")
         founding = random.Random(f"{seed}/companies")
         known = [None] * settings.companies if given is None else list(given)
         founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
         self.companies = {company.id: company for company in founded}
-        self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
+        self.ledger = Ledger(self._take_effect)
         self.wording = Wording(settings.connection_name, settings.published)
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
@@ -94,11 +95,10 @@ class Service:
 
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
-        books = self._books_of(connection.id)
-        account = books.bank_account(account_id)
-        if account is None or self.bank_accounts(connection).get(account_id) is None:
+        account = self.bank_accounts(connection).number(account_id)
+        if account is None:
             raise not_found(f"there is no bank account {account_id}")
-        return books.data_set("bankTransactions", account)
+        return self._books_of(connection.id).data_set("bankTransactions", account)
 
     def _books_of(self, scope: str) -> Books:
         if scope not in self._books:
@@ -124,7 +124,7 @@ class Service:
         """
         now = self.clock.now()
         operation = Operation(
-            key=self.ledger.new_key(),
+            key=new_uuid(self._keys),
             company=connection.company_id,
             connection=connection.id,
             data_type=list_name(data_type),
@@ -141,7 +141,8 @@ class Service:
         if world.late_effect is not None and operation.deadline < inf:
             operation.late, operation.ends = True, operation.deadline + world.late_effect()
         if verb in {"POST", "PUT"}:
-            operation.judge(strict=connection.package.strict)
+            found = judged(operation.shape, decode(sent), strict=connection.package.strict)
+            operation.problems, operation.warnings = found
         if world.push_failure is not None:
             operation.problems += (world.push_failure,)
         else:
