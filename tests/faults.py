@@ -425,16 +425,16 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a company that was let go is acted for": Fault(
         "_push/dispatcher.py",
-        """        if not self.company(row.company).is_ours:
-            self.hear(row, fresher)
+        """        if not self.companies.of(row.company).is_ours:
+            self.companies.hear(row, fresher)
             return
         is_followed""",
         "        is_followed",
         "in_doubt_resend",
     ),
     "an older lease ends the present one": Fault(
-        "_push/dispatcher.py",
-        "        if not (self.stopped or self.closing.is_set()):",
+        "_push/companies.py",
+        "        if not (d.stopped or d.tasks.closing.is_set()):",
         "        if False:",
         "in_doubt_resend",
     ),
@@ -459,13 +459,13 @@ FAULTS: Final[dict[str, Fault]] = {
         "coordinator_passing",
     ),
     "who is stopped keeps its companies": Fault(
-        "_push/dispatcher.py",
-        "            await self.store.release()\n",
+        "_push/companies.py",
+        "            await d.store.release()\n",
         "",
         "coordinator_passing",
     ),
     "a database that was away is not asked again": Fault(
-        "_push/dispatcher.py",
+        "_push/companies.py",
         "return isinstance(error, StoreUnavailable) and",
         "return False and",
         "coordinator_passing",
