@@ -438,6 +438,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:",
         "in_doubt_resend",
     ),
+    "a push that is followed is followed again": Fault(
+        "_push/dispatcher.py",
+        "        if is_followed:  # or",
+        "        if False:  # or",
+        "references",
+    ),
     "an older version takes the place of a later one": Fault(
         "_push/dispatcher.py",
         """        if held is not None and held.version > row.version:

@@ -311,12 +311,14 @@ class Dispatcher:
             self.handles.start_wait(push)
         if own is not None:
             self.handles.tell_of(row.id, "sent")
+        if is_followed:  # or its end is being recorded
+            return
         if operation.is_final:
             self.poller.remember(operation)
             self._end(row, operation)
         elif self.over or (self.stopped and not isinstance(self.stopped, JournalError)):
             self.leave(row, self.stopped or _left())
-        elif not is_followed:
+        else:
             cohort = (row.lane.connection_id, row.lane.data_type)
             self.poller.follow(row.company, str(row.key), cohort, self)
 
