@@ -438,6 +438,24 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:",
         "in_doubt_resend",
     ),
+    "a block of a store closes it under another": Fault(
+        "_store/store.py",
+        "        if not self._blocks:  # else",
+        "        if True:  # else",
+        "store",
+    ),
+    "a store is used in two loops": Fault(
+        "_store/store.py",
+        "        if before is loop:\n",
+        "        if True:\n",
+        "store",
+    ),
+    "a full disk is told for each push": Fault(
+        "_push/sending.py",
+        "level = logging.DEBUG if d.stopped else",
+        "level = logging.DEBUG if False else",
+        "coordinator_journal",
+    ),
     "a push that is followed is followed again": Fault(
         "_push/dispatcher.py",
         "        if is_followed:  # or",

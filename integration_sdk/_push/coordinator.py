@@ -34,6 +34,7 @@ from integration_sdk._push.sending import CheckRecord, Policy, Sender
 from integration_sdk._push.table import Event, after
 from integration_sdk._push.tasks import log_failure, loop_time
 from integration_sdk._push.wire import Service, Wire
+from integration_sdk._store.database import shown
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
@@ -91,7 +92,7 @@ class Coordinator:
         if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
             raise ConfigurationError(
                 "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
-                f"or None, not {journal!r}"
+                f"or None, not {shown(journal)}"
             )
         self._service, self._poller, self._dialect = service, poller, dialect
         self._base_url = base_url

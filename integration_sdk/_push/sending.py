@@ -398,7 +398,8 @@ class Sender:
         try:
             await d.step(row, Event.ABANDONED, fresher=why)
         except JournalError as error:
-            logger.warning("%s was not sent, but a later run will send it: %s", row, error)
+            level = logging.DEBUG if d.stopped else logging.WARNING  # else all has been said once
+            logger.log(level, "%s was not sent, but a later run will send it: %s", row, error)
             d.leave(row, why)
 
     async def _transmit(
