@@ -703,7 +703,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox/_pulled.py", ", alike=False", "", "sandbox_pulled"
     ),
     "DELETE of some faults ends all": Fault(
-        "sandbox/_faults.py", "ended is not None and {", "ended is None and {", "sandbox_page"
+        "sandbox/_faults.py", "if text and {", "if not text and {", "sandbox_page"
     ),
     "a 429 is kept for its idempotency key": Fault(
         "sandbox/_account.py",
