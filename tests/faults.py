@@ -425,18 +425,42 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a company that was let go is acted for": Fault(
         "_push/dispatcher.py",
-        """        if not self.company(row.company).is_ours:
-            self.hear(row, fresher)
+        """        if not self.companies.of(row.company).is_ours:
+            self.companies.hear(row, fresher)
             return
         is_followed""",
         "        is_followed",
         "in_doubt_resend",
     ),
     "an older lease ends the present one": Fault(
-        "_push/dispatcher.py",
-        "        if not (self.stopped or self.closing.is_set()):",
+        "_push/companies.py",
+        "        if not (d.stopped or d.tasks.closing.is_set()):",
         "        if False:",
         "in_doubt_resend",
+    ),
+    "a block of a store closes it under another": Fault(
+        "_store/store.py",
+        "        if not self._blocks:  # else",
+        "        if True:  # else",
+        "store",
+    ),
+    "a store is used in two loops": Fault(
+        "_store/store.py",
+        "        if before is loop:\n",
+        "        if True:\n",
+        "store",
+    ),
+    "a full disk is told for each push": Fault(
+        "_push/sending.py",
+        "level = logging.DEBUG if d.stopped else",
+        "level = logging.DEBUG if False else",
+        "coordinator_journal",
+    ),
+    "a push that is followed is followed again": Fault(
+        "_push/dispatcher.py",
+        "        if is_followed:  # or",
+        "        if False:  # or",
+        "references",
     ),
     "an older version takes the place of a later one": Fault(
         "_push/dispatcher.py",
@@ -459,13 +483,13 @@ FAULTS: Final[dict[str, Fault]] = {
         "coordinator_passing",
     ),
     "who is stopped keeps its companies": Fault(
-        "_push/dispatcher.py",
-        "            await self.store.release()\n",
+        "_push/companies.py",
+        "            await d.store.release()\n",
         "",
         "coordinator_passing",
     ),
     "a database that was away is not asked again": Fault(
-        "_push/dispatcher.py",
+        "_push/companies.py",
         "return isinstance(error, StoreUnavailable) and",
         "return False and",
         "coordinator_passing",

@@ -243,7 +243,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Tasks._ended", "_begun", "_report", "supervised.<locals>.call"),
     *("Run._work", "_Wait.ended", "_Wait.lost"),
     *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )
@@ -251,8 +251,8 @@ SUPERVISORS: Final = (
 SHELL: Final = tuple(
     f"_push/{name}.py:"
     for name in (
-        *("coordinator", "dispatcher", "handles", "poller", "push", "run", "search"),
-        *("sending", "wire"),
+        *("companies", "coordinator", "dispatcher", "handles", "poller", "push", "run"),
+        *("search", "sending", "tasks", "wire"),
     )
 )
 """The modules that wait for something."""

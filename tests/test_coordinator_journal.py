@@ -401,3 +401,29 @@ async def test_a_push_is_bound_to_something_that_can_be_a_key(journal: AJournal)
             with pytest.raises(ConfigurationError, match="bind"):
                 await pushes.decide(str(push.intent), bind=nonsense)  # type: ignore[arg-type]  # on purpose
         assert pushes.in_doubt == (push,)
+
+
+class OneByOne(Model):
+    """A service that gives one push a turn each second."""
+
+    async def turn(self, request: Request) -> None:
+        if request.operation == "push.create":
+            self.counts["turns"] += 1
+            await asyncio.sleep(self.counts["turns"])
+
+
+@pytest.mark.virtual_time
+async def test_a_full_disk_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not once for each push that waits for its turn: each has its own outcome."""
+    model, journal = OneByOne(), Journal()
+
+    def is_full(_: Sequence[Row]) -> None:
+        if posts(model) >= 5:
+            raise JournalError("full")
+
+    journal.before_write = is_full
+    async with coordinator(model, journal=journal) as pushes:
+        with pytest.raises(JournalError, match="full"):
+            await collect(pushes.run(requests(40)))
+
+    assert len(caplog.messages) <= 5, caplog.messages

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration_sdk import ConfigurationError, JournalInUse, OutcomeStatus, PushRequest, Store
+from integration_sdk import (
+    Client,
+    ConfigurationError,
+    JournalError,
+    JournalInUse,
+    OutcomeStatus,
+    PushRequest,
+    Store,
+)
 from tests.push_model import Model
 from tests.push_support import coordinator
 
@@ -87,6 +97,56 @@ def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""
     with pytest.raises(ConfigurationError, match="a Store takes the path of a file"):
         Store(where)
+
+
+@pytest.mark.parametrize(
+    "where", ["postgresql+asyncpg://me:secret@host/db", "mysql://:secret@host"]
+)
+def test_no_password_is_shown(where: str) -> None:
+    """Nor that of a URL of another library."""
+    with pytest.raises(ConfigurationError) as store:
+        Store(where)
+    with pytest.raises(ConfigurationError) as journal:
+        Client("key", "http://127.0.0.1").coordinator(journal=where)
+    assert "secret" not in f"{store.value} {journal.value}"
+
+
+async def test_the_last_block_closes_the_store(where: Any) -> None:
+    """Tasks that share a store have a block each, and end it when they like."""
+    store, model = Store(where), Model(lambda _: 0.0)
+    async with store:
+        async with store, coordinator(model, journal=store) as pushes:
+            async with store:
+                pass
+            push = await pushes.submit(NAMED)
+        with pytest.raises(JournalInUse):  # it is open still
+            await Store(where).lend()
+    assert (await push).status is OutcomeStatus.SUCCESS
+    async with Store(where) as another:
+        assert len(await another.recorded()) == 1
+
+
+def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
+    """Whoever uses it in another one hears so at once, and of a way out."""
+    store = Store(where)
+
+    async def use() -> None:
+        async with store, coordinator(Model(lambda _: 0.0), journal=store) as pushes:
+            with ThreadPoolExecutor(1) as thread:
+                other = thread.submit(asyncio.run, use())
+                assert isinstance(other.exception(timeout=30), JournalError)
+            await (await pushes.submit(NAMED))
+
+    asyncio.run(use())
+    asyncio.run(use())  # it was closed
+
+    async def open_it() -> None:
+        async with coordinator(Model(lambda _: 0.0), journal=store):
+            pass
+
+    asyncio.run(open_it())
+    with pytest.raises(JournalError, match="async with store"):
+        asyncio.run(use())
 
 
 def test_a_store_says_where_it_is(where: Any) -> None:

@@ -126,6 +126,11 @@ def without_password(url: str) -> str:
     return f"{scheme}://{user}{at}{address}{query}{'***' if hides else words}"
 
 
+def shown(where: object) -> str:
+    """Return *where* as an error may show it, whatever it is: a URL has no password then."""
+    return repr(without_password(where) if isinstance(where, str) and "://" in where else where)
+
+
 def _check_url(url: str) -> None:
     rest = url.partition("://")[2]
     if "@" in rest and "@" not in urlsplit(url).netloc:
