@@ -16,10 +16,10 @@ from typing import Any
 
 from attrs import frozen
 
-from benchmarks._counted_service import Fault, Service
 from benchmarks._question import Goal, Pick, Question, Row, Rows, row
 from integration_sdk import PushRequest
 from integration_sdk.testing import run_virtual
+from virtual_service import Fault, Service
 
 LATENCY = 0.03
 JITTER = 7

@@ -28,7 +28,6 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from benchmarks._counted_service import Service
 from benchmarks._postgres import postgres
 from benchmarks._question import Goal, Pick, Question, Row, Rows, row
 from benchmarks.peers._frame import record, resident_mib
@@ -39,6 +38,7 @@ from integration_sdk._http import CallInfo
 from integration_sdk._pull.state import PullState
 from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import run_virtual
+from virtual_service import Service
 
 LATENCY = 0.1
 PER_MINUTE = 1000

@@ -708,7 +708,7 @@ def caught(fault: Fault, *, scratch: Path) -> bool:
     shutil.rmtree(root, ignore_errors=True)
     for name in ("integration_sdk", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
+    for name in ("virtual_service.py", "pyproject.toml", "README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, root / name)
     fault.sow(root)
     paths = [f"tests/test_{name}.py" for name in fault.tests.split()]

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (
@@ -29,6 +28,7 @@ from tests.budget_support import (
     one_alone,
     reads,
 )
+from virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -23,6 +22,7 @@ from integration_sdk.errors import (
     UnsafeLink,
 )
 from tests.pager_support import FakeService, ids, others, taken_impatiently
+from virtual_service import Answer, Asked, Proceed, Service
 
 
 class Numbered(msgspec.Struct):

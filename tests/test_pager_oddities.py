@@ -9,7 +9,6 @@ import attrs
 import msgspec
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -19,6 +18,7 @@ from integration_sdk.errors import (
     ResultSetChanged,
 )
 from tests.pager_support import FakeService, ids
+from virtual_service import Answer, Asked, Proceed, Service
 
 WAYS = ["items", "pages", "chunks"]
 
