@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
     ConfigurationError,
