@@ -116,6 +116,9 @@ class Coordinator:
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Coordinator with {self._store}>"
+
     # The block
 
     async def __aenter__(self) -> Self:
