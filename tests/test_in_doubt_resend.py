@@ -33,6 +33,7 @@ from tests.push_support import (
     on_record,
     request,
     requests,
+    swallowed,
 )
 from virtual_service import Answer, Asked, Service, no_answer, refusal
 
@@ -173,8 +174,7 @@ async def test_what_is_not_asked_for_stays_in_doubt(
     asked: PushRequest, options: dict[str, Any]
 ) -> None:
     """Nothing is sent again unless that is chosen, and the new push could be recognised."""
-    service = Service()
-    service.answer = lambda call: no_answer() if call.kind == "push" else None
+    service = Service(faults=[swallowed])
     async with coordinator(service, **options) as pushes:
         outcome = await (await pushes.submit(asked))
 

@@ -20,8 +20,8 @@ from integration_sdk.errors import (
     WaitExpired,
 )
 from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
-from tests.push_support import Connect, breaking, coordinator, lagging, request
-from virtual_service import Answer, Asked, Held, Proceed, Service, no_answer, refusal
+from tests.push_support import Connect, breaking, coordinator, lagging, request, swallowed
+from virtual_service import Answer, Asked, Held, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 MOST_PAGES = 200
@@ -470,8 +470,7 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verd
         asked.largest = 1
         return proceed()
 
-    service = Service(faults=[one_a_page])
-    service.answer = lambda call: no_answer() if call.kind == "push" else None
+    service = Service(faults=[swallowed, one_a_page])
     async with coordinator(service, patience=2.0) as pushes:
         push = await pushes.submit(request())
         for _ in range(pages):
