@@ -135,6 +135,7 @@ class Service:
     latency: Seconds of an answer.
     list_has_data: Whether lists show the data of pushes.
     connection_name: What a push's connection is called.
+    in_flight: Requests that have come, and wait for their answer.
     """
 
     takes: Callable[[Any], float] = lambda record: 2.0
@@ -147,6 +148,7 @@ class Service:
     latency: float = 0.03
     list_has_data: bool = True
     connection_name: str = "dataConnectionId"
+    in_flight: int = 0
     numbers: Iterator[int] = field(default_factory=count)
 
     @asynccontextmanager
@@ -292,19 +294,20 @@ class _Wire(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._written = b""
         self._closed = False
+        self._due: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._written += bytes(data)
         head, complete, body = self._written.partition(b"\r\n\r\n")
         if complete and len(body) >= (length := _length(head)):
             self._written = body[length:]
+            self._service.in_flight += 1
             answer = self._service.respond(_read(self._loop.time(), head, body[:length]))
             seconds = self._service.latency if answer.seconds is None else answer.seconds
-            self._loop.call_later(seconds, self._reply, answer)
+            self._due = self._loop.call_later(seconds, self._reply, answer)
 
     def _reply(self, answer: Answer) -> None:
-        if self._closed:
-            return
+        self._let_go()
         if answer.cut != 0:
             self._protocol.data_received(answer.encoded())
         if answer.cut is not None:
@@ -316,9 +319,17 @@ class _Wire(asyncio.Transport):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._let_go()
             self._loop.call_soon(self._protocol.connection_lost, None)
 
     abort = close
+
+    def _let_go(self) -> None:
+        """Wait for no answer any more."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+            self._service.in_flight -= 1
 
     def pause_reading(self) -> None:
         """Do nothing: an answer comes whole."""

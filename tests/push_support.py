@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
@@ -174,6 +175,16 @@ def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushReque
     )
 
 
+def unanswered(asked: Asked, proceed: Proceed) -> Answer:
+    """Carry out pushes, and lose the answers."""
+    return replace(proceed(), cut=0) if asked.kind == "push" else proceed()
+
+
+def swallowed(asked: Asked, proceed: Proceed) -> Answer:
+    """Lose pushes on their way."""
+    return no_answer() if asked.kind == "push" else proceed()
+
+
 def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
     """Have lists hide new pushes for so many seconds, or show states that are as old."""
 
@@ -188,6 +199,7 @@ async def listed(client: Client, service: Service) -> None:
     """Have polls list company 0, because others' pushes end."""
     others = [service.add("company-0", "another") for _ in range(5)]
     await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in others))
+    del service.pushes["company-0"][-len(others) :]  # or lists would grow all day
 
 
 def searches(service: Service) -> int:

@@ -22,7 +22,15 @@ from integration_sdk.errors import (
     TooManyRequests,
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_support import Journal, collect, coordinator, request, requests
+from tests.push_support import (
+    Journal,
+    collect,
+    coordinator,
+    request,
+    requests,
+    swallowed,
+    unanswered,
+)
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -108,15 +116,7 @@ async def test_a_record_is_the_same_in_any_order_of_its_fields(journal: AJournal
 
 async def test_who_is_refused_a_reference_takes_it_from_nobody(journal: AJournal) -> None:
     """It stays with the push that has it, and whoever asks for that again joins it."""
-    service = Service()
-
-    def answer(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service.answer = answer
+    service = Service(faults=[unanswered])
     async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         first = await pushes.submit(evolve(request(1), reference="INV-1"))
         with pytest.raises(ConfigurationError):
@@ -220,19 +220,13 @@ async def test_a_full_disk_ends_the_run() -> None:
 
 async def test_a_push_that_is_found_while_the_disk_is_full_is_found_once_there_is_room() -> None:
     """The search goes on, and says in the log why it found nothing."""
-    service, journal = Service(), Journal()
+    service, journal = Service(faults=[unanswered]), Journal()
 
     def is_full(rows: Sequence[Row]) -> None:
         if asyncio.get_running_loop().time() < 60 and rows[0].state is State.OPEN:
             raise JournalError("full")
 
-    def answer(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service.answer, journal.before_write = answer, is_full
+    journal.before_write = is_full
     async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         outcome = await (await pushes.submit(evolve(request(1), reference="INV-1")))
     async with coordinator(service, journal=journal) as pushes:
@@ -245,12 +239,7 @@ async def test_a_push_that_is_found_while_the_disk_is_full_is_found_once_there_i
 
 async def test_what_is_in_doubt_stays_on_record(journal: AJournal) -> None:
     """An IN_DOUBT push is shown by the next run, which does not send it either."""
-    service = Service()
-
-    def answer(call: Asked) -> Answer | None:
-        return no_answer() if call.kind == "push" else None
-
-    service.answer = answer
+    service = Service(faults=[swallowed])
     async with coordinator(service, journal=journal) as pushes:
         first = await (await pushes.submit(evolve(request(1), reference="INV-1")))
     async with coordinator(service, journal=journal) as pushes:
@@ -265,8 +254,7 @@ async def test_what_is_in_doubt_stays_on_record(journal: AJournal) -> None:
 
 async def test_a_decision_to_leave_it_is_final(journal: AJournal) -> None:
     """An abandoned push is not shown as in doubt by later runs, and is never sent."""
-    service = Service()
-    service.answer = lambda call: no_answer() if call.kind == "push" else None
+    service = Service(faults=[swallowed])
     async with coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(evolve(request(1), reference="INV-1"))
         await push
@@ -383,7 +371,7 @@ async def test_names_from_enums_are_written_as_what_they_stand_for(journal: AJou
 
 async def test_a_push_is_bound_to_something_that_can_be_a_key(journal: AJournal) -> None:
     """What could not be polled is refused, and the push stays in doubt."""
-    service = Service(answer=lambda call: no_answer() if call.kind == "push" else None)
+    service = Service(faults=[swallowed])
     async with coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(request(1))
         await push

@@ -39,6 +39,8 @@ from tests.push_support import (
     numbers,
     request,
     requests,
+    swallowed,
+    unanswered,
 )
 
 pytestmark = pytest.mark.virtual_time
@@ -478,7 +480,7 @@ async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_out
     """What was lost cannot be searched for then: it is IN_DOUBT, and the block can be left."""
     bug = ValueError("a bug of the caller's")
     middleware = breaking(lambda request: bug if LISTS in request else None)
-    service = Service(answer=lambda call: no_answer() if call.kind == "push" else None)
+    service = Service(faults=[swallowed])
     async with (
         asyncio.timeout(100),
         coordinator(service, middlewares=[middleware], patience=5.0) as pushes,
@@ -578,14 +580,7 @@ async def test_a_lost_answer_that_cannot_be_recorded_is_found_by_the_next_run(
     journal: Journal,
 ) -> None:
     """The row says that it may have left, which is true."""
-
-    def lose(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service = Service(takes=lambda _: 60.0, answer=lose)
+    service = Service(lambda _: 60.0, [unanswered])
     refuse(journal, State.LOST)
     async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
         (outcome,) = await collect_until_stopped(pushes.run([request(1)]))

@@ -16,7 +16,7 @@ from attrs import evolve
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_support import collect, coordinator, lagging, request
+from tests.push_support import collect, coordinator, lagging, request, unanswered
 
 pytestmark = pytest.mark.virtual_time
 CALLER = "caller"
@@ -169,15 +169,7 @@ async def test_a_push_that_had_not_begun_is_pushed_all_the_same() -> None:
 
 async def test_a_search_goes_on_when_it_is_cancelled() -> None:
     """Again and again: the push in doubt is found once the list shows it."""
-    service = Service(faults=[lagging(hidden=20.0)])
-
-    def lose(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service.answer = lose
+    service = Service(faults=[unanswered, lagging(hidden=20.0)])
     async with asyncio.timeout(1000), coordinator(service) as pushes:
         caller = await submitted(pushes, request())
         for _ in range(10):

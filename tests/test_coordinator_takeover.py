@@ -29,6 +29,7 @@ from tests.push_support import (
     leave_behind,
     on_record,
     request,
+    swallowed,
 )
 
 pytestmark = pytest.mark.virtual_time
@@ -262,9 +263,9 @@ async def test_recovery_looks_for_what_was_in_doubt(journal: AJournal) -> None:
     service = Service()
     async with coordinator(service, journal=journal) as pushes:
         await pushed(pushes, evolve(request(0), reference="INV-0"))
-        service.answer = lambda call: no_answer() if call.kind == "push" else None
+        service.faults = [swallowed]
         assert (await pushed(pushes)).status is OutcomeStatus.IN_DOUBT
-    service.answer = None
+    service.faults = []
     service.add(RECORD.company_id, RECORD.connection_id, RECORD.data_type, {"number": 1})
     await asyncio.sleep(10)
 

@@ -10,12 +10,12 @@ from weakref import WeakSet
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer
+from benchmarks.virtual_service import Service, no_answer
 from integration_sdk import Push, PushEvent
 from integration_sdk._store.row import Row, State
 from integration_sdk.errors import WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
-from tests.push_support import Journal, coordinator, lagging, request
+from tests.push_support import Journal, coordinator, lagging, request, unanswered
 
 pytestmark = pytest.mark.virtual_time
 
@@ -127,15 +127,7 @@ async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Journal
 
 def shown_after(seconds: float) -> Service:
     """A service whose answers to pushes are lost, and whose list lags behind."""
-
-    def answer(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service = Service(lambda _: 300.0, [lagging(hidden=seconds)], answer=answer)
-    return service
+    return Service(lambda _: 300.0, [unanswered, lagging(hidden=seconds)])
 
 
 @pytest.mark.parametrize("wait", [1.0, 2.0])

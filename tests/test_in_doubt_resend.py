@@ -34,6 +34,7 @@ from tests.push_support import (
     on_record,
     request,
     requests,
+    swallowed,
 )
 
 LANE = Lane("company-0", "connection-0", "invoices")
@@ -173,8 +174,7 @@ async def test_what_is_not_asked_for_stays_in_doubt(
     asked: PushRequest, options: dict[str, Any]
 ) -> None:
     """Nothing is sent again unless that is chosen, and the new push could be recognised."""
-    service = Service()
-    service.answer = lambda call: no_answer() if call.kind == "push" else None
+    service = Service(faults=[swallowed])
     async with coordinator(service, **options) as pushes:
         outcome = await (await pushes.submit(asked))
 

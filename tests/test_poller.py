@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Held, Proceed, Service, no_answer, refusal
+from benchmarks.virtual_service import Answer, Asked, Held, Proceed, Service, refusal
 from integration_sdk.errors import (
     ApiError,
     ClientClosed,
@@ -20,8 +20,8 @@ from integration_sdk.errors import (
     Unauthorized,
     WaitExpired,
 )
-from integration_sdk.models import PushStatus
-from tests.push_support import Connect, breaking, coordinator, lagging, request
+from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
+from tests.push_support import Connect, breaking, coordinator, lagging, request, swallowed
 
 pytestmark = pytest.mark.virtual_time
 MOST_PAGES = 200
@@ -254,14 +254,17 @@ async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh(connec
 
 
 async def test_a_final_state_never_changes_back(connect: Connect) -> None:
-    """An answer that is older than the final one changes nothing."""
-    service = Service(lambda _: 1.0)
-    client = await connect(service)
-    key = held(service).key
-    final = await client.wait(key, company_id="company")
-    service.by_key[key].status = "Failed"
+    """Whatever is said of it later, to whomever: a wait returns what came first."""
+    service = Service(lambda _: 0.0)
+    client, one = await connect(service), held(service)
+    final = await client.wait(one.key, company_id=one.company)
+    one.status = "Failed"
+    again = PushRequest(one.company, one.connection, one.data_type, one.record)
+    service.answer = lambda call: Answer.of(service.shown(one, call.at))
+    async with client.coordinator() as pushes:
+        assert (await (await pushes.submit(again))).status is OutcomeStatus.FAILED
 
-    assert await client.wait(key, company_id="company") == final
+    assert await client.wait(one.key, company_id=one.company) == final
 
 
 async def test_a_hint_is_followed_at_once(connect: Connect) -> None:
@@ -467,8 +470,7 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verd
         asked.largest = 1
         return proceed()
 
-    service = Service(faults=[one_a_page])
-    service.answer = lambda call: no_answer() if call.kind == "push" else None
+    service = Service(faults=[swallowed, one_a_page])
     async with coordinator(service, patience=2.0) as pushes:
         push = await pushes.submit(request())
         for _ in range(pages):

@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Held, Service, no_answer
+from benchmarks.virtual_service import Answer, Held, Service
 from integration_sdk import Client
 from integration_sdk._push.schedule import ListPoll, Schedule, SinglePoll
 from integration_sdk.errors import (
@@ -20,7 +20,7 @@ from integration_sdk.errors import (
     WaitExpired,
 )
 from integration_sdk.models import OutcomeStatus, PushOperation, PushStatus
-from tests.push_support import Connect, coordinator, request
+from tests.push_support import Connect, coordinator, request, swallowed
 
 pytestmark = pytest.mark.virtual_time
 
@@ -239,7 +239,7 @@ async def test_two_coordinators_may_follow_one_push(connect: Connect) -> None:
     one, other = client.coordinator(), client.coordinator(patience=1.0)
     async with one as first, other as second:
         followed = await first.submit(request(0))
-        service.answer = lambda call: no_answer() if call.kind == "push" else None
+        service.faults = [swallowed]
         doubted = await second.submit(request(0))
         assert (await doubted).status is OutcomeStatus.IN_DOUBT
         bound = await second.decide(str(doubted.intent), bind=str(followed.key))

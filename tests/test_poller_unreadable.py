@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk._push import answers
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
-from tests.push_support import Connect, collect, coordinator, request, requests
+from tests.push_support import Connect, collect, coordinator, request, requests, unanswered
 
 pytestmark = pytest.mark.virtual_time
 
@@ -104,14 +104,7 @@ async def test_what_has_not_even_a_key_is_read_again(connect: Connect) -> None:
 async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
     """A push without its record is not one whose record differs, so it may be the one sought."""
     service = showing(ODD["half a character"], takes=lambda _: 0.0, list_has_data=False)
-
-    def lose(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        service.carry_out(call)
-        return no_answer()
-
-    service.answer = lose
+    service.faults.append(unanswered)
     async with coordinator(service, exclusive=True) as pushes:
         outcome = await (await pushes.submit(request(1, natural_key="number")))
 

@@ -6,21 +6,12 @@ import asyncio
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer
+from benchmarks.virtual_service import Service
 from integration_sdk.models import OutcomeStatus
-from tests.push_support import Connect, coordinator, listed, request, searches
+from tests.push_support import Connect, coordinator, listed, request, searches, swallowed
 
 DAY = 86_400
 HOUR = 3600
-
-
-def losing(service: Service) -> None:
-    """Let the answers of all pushes be lost, and the pushes with them."""
-
-    def answer(call: Asked) -> Answer | None:
-        return no_answer() if call.kind == "push" else None
-
-    service.answer = answer
 
 
 @pytest.mark.virtual_time
@@ -29,8 +20,7 @@ async def test_a_doubt_that_nobody_decides_costs_less_and_less(
     connect: Connect, notified: bool
 ) -> None:
     """Others push all day, and each search goes back over all of that: a quota is soon spent."""
-    service = Service()
-    losing(service)
+    service = Service(faults=[swallowed])
     lists = [0]
     client = await connect(service)
     async with client.coordinator() as pushes:
@@ -53,12 +43,11 @@ async def test_a_doubt_that_nobody_decides_costs_less_and_less(
 @pytest.mark.virtual_time
 async def test_a_push_that_turns_up_hours_later_is_found() -> None:
     """Rarer is not never: it is found when its time in doubt has grown by a tenth."""
-    service = Service()
-    losing(service)
+    service = Service(faults=[swallowed])
     async with coordinator(service) as pushes:
         push = await pushes.submit(request())
         await push
-        service.answer = None
+        service.faults.clear()
         for _ in range(10):
             pushes.notify("another process's")
             await asyncio.sleep(HOUR)
@@ -74,8 +63,7 @@ async def test_a_push_that_turns_up_hours_later_is_found() -> None:
 @pytest.mark.virtual_time
 async def test_a_new_doubt_is_searched_for_as_often_as_the_first(connect: Connect) -> None:
     """The pushes of a company are searched for together, at the pace of the youngest."""
-    service = Service()
-    losing(service)
+    service = Service(faults=[swallowed])
     service.takes = lambda _: 0.0
     client = await connect(service)
 
@@ -96,8 +84,7 @@ async def test_a_new_doubt_is_searched_for_as_often_as_the_first(connect: Connec
 @pytest.mark.virtual_time
 async def test_notifications_in_a_row_begin_one_search() -> None:
     """The one that waits for its time serves all that come until then."""
-    service = Service()
-    losing(service)
+    service = Service(faults=[swallowed])
     async with coordinator(service) as pushes:
         await (await pushes.submit(request()))
         await asyncio.sleep(100)
