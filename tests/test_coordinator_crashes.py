@@ -245,7 +245,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Tasks._ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Tasks._ended", "Tasks._begun", "_report", "supervised.<locals>.call"),
     *("Run._work", "_Wait.ended", "_Wait.lost"),
     *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )

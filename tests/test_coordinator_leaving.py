@@ -99,6 +99,15 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(
     assert all(one.outcome for one in told if isinstance(one, Push))
 
 
+async def test_who_waits_long_is_told_what_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A block that waits for an offline platform says so, ever more rarely."""
+    async with coordinator(Service(lambda _: 7 * 3600.0)) as pushes:
+        await collect(pushes.run(requests(3), wait=10.0))
+        await pushes.submit(request(4))
+    waits = [message for message in caplog.messages if "waits for 1 pushes" in message]
+    assert len(waits) == 6  # after 5 minutes, 15, 35, 75, 155 and 315
+
+
 async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then() -> None:
     """No error denies a push that has a key: its outcome says why nobody follows it."""
 
