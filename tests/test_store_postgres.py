@@ -29,6 +29,7 @@ from integration_sdk._store.row import (
     Snapshot,
     Stale,
     State,
+    to_document,
 )
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
@@ -74,6 +75,15 @@ def news_of(rows: Rows) -> AbstractAsyncContextManager[AsyncGenerator[str, None]
 def row(number: int, company: str = "acme", reference: str | None = None) -> Row:
     lane = LANE._replace(company_id=company)
     return Row(f"row-{number}", lane, reference=reference, payload=b"{}")
+
+
+FILL = f"""
+    INSERT INTO integration_sdk.pushes
+        (scope, id, company, reference, key, state, status, version, document, writer)
+    SELECT 'default', 'old ' || n, 'acme', 'old ' || n, 'old ' || n, '{State.FINAL}', 'Success', 3,
+        '{to_document(row(0))}', 'w' FROM generate_series(1, 20000) AS n;
+    ANALYZE; SELECT pg_stat_reset()
+"""  # noqa: S608 - of a test
 
 
 def sent(one: Row) -> Row:
@@ -360,6 +370,31 @@ async def test_a_snapshot_that_was_deleted_too_early_is_written_again(url: str) 
         await awaited(rows.put([row(2).to(State.LOST, snapshot=shot)]))
 
         assert [one.snapshot for one in await rows.rows(state=State.LOST)] == [shot]
+
+
+async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
+    """However many pushes are on record, and however early a plan was made."""
+    await migrate(url, "integration_sdk")
+    await sql_script(url, FILL)
+    await sql(url, f"ALTER DATABASE {database(url)} SET plan_cache_mode = force_generic_plan")
+    async with rows_of(url) as rows, rows_of(url) as asker, news_of(rows) as news:
+        await rows.take("acme")
+        for number in (1, 2):  # one push
+            await awaited(asker.add([row(number, reference="INV-1")]))
+        async for company in news:
+            if company == "acme":
+                break
+        (found,) = await rows.rows(company="acme", state=State.QUEUED)
+        await settle(rows, found, "key")
+        await asker.rows(reference="INV-1")
+        await rows.owners(["key", "old 1"])
+        await rows.companies()
+        await rows.rows(live=True)
+
+    ((reads,),) = await sql(
+        url, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
+    )
+    assert reads == 0
 
 
 async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server, url: str) -> None:
