@@ -110,8 +110,8 @@ class Answer:
     cut: int | None = None
 
     @classmethod
-    def of(cls, body: Any) -> Answer:
-        return cls(body=json.dumps(body).encode())
+    def of(cls, body: Any, status: int = 200) -> Answer:
+        return cls(status, json.dumps(body).encode())
 
     def encoded(self) -> bytes:
         headers = {"Content-Type": "application/json"} | self.headers

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from msgspec import structs
 
 from benchmarks.virtual_service import Service, no_answer, refusal
 from integration_sdk import Coordinator
-from integration_sdk._push import outcomes
-from integration_sdk._push.table import new_row
-from integration_sdk._store.row import Lane, State
-from integration_sdk.errors import ConfigurationError, NotSent
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus
-from tests.push_support import DOCUMENT, coordinator, request
+from tests.push_support import coordinator, request
 
 pytestmark = pytest.mark.virtual_time
 NAMED = evolve(request(1), reference="INV-1")
@@ -122,26 +118,3 @@ async def test_a_reference_is_a_text(journal: Path) -> None:
     async with coordinator(Service(), journal=journal) as pushes:
         with pytest.raises(ConfigurationError, match="reference must be a str"):
             await pushes.find(17)  # type: ignore[arg-type]  # as a caller without types
-
-
-@pytest.mark.parametrize("http", [None, 400])
-@pytest.mark.parametrize("state", State)
-def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
-    """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
-    made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
-    key = "key" if state in {State.OPEN, State.FINAL} else None
-    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
-
-    outcome = outcomes.standing(NAMED, row, DOCUMENT)
-
-    assert outcome.key == key
-    match state:
-        case State.FINAL:
-            assert outcome.status is OutcomeStatus.SUCCESS
-        case State.REFUSED:
-            assert outcome.status is OutcomeStatus.REJECTED
-            assert isinstance(outcome.error, NotSent) == (http is None)
-        case State.OPEN | State.QUEUED:
-            assert outcome.status is OutcomeStatus.PENDING
-        case _:
-            assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -18,9 +18,9 @@ from integration_sdk import Coordinator
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State, Verdict
-from integration_sdk.errors import PushInDoubt
+from integration_sdk.errors import NotSent, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_support import coordinator, request
+from tests.push_support import DOCUMENT, coordinator, request
 
 
 @pytest.mark.parametrize("status", OutcomeStatus)
@@ -148,3 +148,26 @@ async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert "The list of pushes does not settle whether it exists. " in str(outcome.error)
+
+
+@pytest.mark.parametrize("http", [None, 400])
+@pytest.mark.parametrize("state", State)
+def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
+    """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
+    made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
+    key = "key" if state in {State.OPEN, State.FINAL} else None
+    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
+
+    outcome = outcomes.standing(request(), row, DOCUMENT)
+
+    assert outcome.key == key
+    match state:
+        case State.FINAL:
+            assert outcome.status is OutcomeStatus.SUCCESS
+        case State.REFUSED:
+            assert outcome.status is OutcomeStatus.REJECTED
+            assert isinstance(outcome.error, NotSent) == (http is None)
+        case State.OPEN | State.QUEUED:
+            assert outcome.status is OutcomeStatus.PENDING
+        case _:
+            assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
-from weakref import ref
 
 import pytest
 
 from benchmarks.virtual_service import Answer, Held, Service
 from integration_sdk import Client
-from integration_sdk._push.schedule import ListPoll, Schedule, SinglePoll
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
-    IntegrationError,
     PollingStopped,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushOperation, PushStatus
+from integration_sdk.models import OutcomeStatus, PushStatus
 from tests.push_support import Connect, coordinator, request, swallowed
 
 pytestmark = pytest.mark.virtual_time
@@ -114,66 +110,6 @@ async def test_a_loop_that_has_not_begun_yet_can_be_closed(connect: Connect) -> 
 
     assert await asyncio.wait_for(wait, 60) is ClientClosed
     assert await asyncio.wait_for(told_why(client, held(service).key), 60) is ClientClosed
-
-
-def without_list(pushes: int) -> Schedule:
-    """A schedule of so many pushes of a company that was found to have no list, at second 1."""
-    schedule = Schedule(lambda: 0.5)
-    for number in range(pushes):
-        schedule.follow(f"key-{number}", "company", "cohort", 0.0)
-    [page] = schedule.due(1.0, 16)
-    assert isinstance(page, ListPoll)
-    schedule.unlistable(page, 1.0)
-    return schedule
-
-
-def single_polls(schedule: Schedule, now: float) -> list[SinglePoll]:
-    return [poll for poll in schedule.due(now, 16) if isinstance(poll, SinglePoll)]
-
-
-def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> None:
-    """A poll that was under way for a key that was given up is nothing to who follows it anew."""
-    schedule = without_list(20)
-    [old, *_] = single_polls(schedule, 2.0)
-    schedule.forget(old.push.key)
-    anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
-    later = []
-    for second in range(30, 60):  # while the answer to the old one is still awaited
-        later += single_polls(schedule, float(second))
-    schedule.finish(old, 61.0)
-    later += single_polls(schedule, 3600.0)
-
-    assert anew in [poll.push for poll in later]
-    assert old.push not in [poll.push for poll in later]
-
-
-class _Waiter:
-    """One who waits for a push."""
-
-    fetch_data = True
-
-    def changed(self, key: str, operation: PushOperation) -> None: ...
-    def ended(self, key: str, operation: PushOperation) -> None: ...
-    def lost(self, key: str, error: IntegrationError) -> None: ...
-
-
-def test_a_company_without_a_list_keeps_nothing_of_its_pushes() -> None:
-    """Only that it has no list is remembered of it once its last push has ended."""
-    schedule = without_list(20)
-    waiter = _Waiter()
-    kept = ref(waiter)
-    for push in schedule.pushes.values():
-        push.followers = (waiter,)
-    del waiter, push
-    for key in list(schedule.pushes):
-        schedule.forget(key)
-    assert schedule.wake_at() == math.inf
-    gc.collect()
-
-    assert kept() is None
-    schedule.follow("new", "company", "cohort", 2.0)
-    [poll] = schedule.due(60.0, 16)
-    assert isinstance(poll, SinglePoll)
 
 
 async def test_an_outage_leaves_nothing_behind(connect: Connect) -> None:

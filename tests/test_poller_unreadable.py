@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Proceed, Service
-from integration_sdk._push import answers
-from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import OutcomeStatus
 from tests.push_support import Connect, collect, coordinator, request, requests, unanswered
 
@@ -110,15 +108,3 @@ async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
 
     assert outcome.status is OutcomeStatus.SUCCESS
     assert outcome.key in service.by_key
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"[]", b"{", b'{"pushOperationKey":1,"companyId":"c","status":"Success"}', b'"text"'],
-)
-def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
-    """The first problem is the one that is told."""
-    problem = MalformedResponse("the problem")
-
-    with pytest.raises(MalformedResponse, match="the problem"):
-        answers.read_brief(body, problem)
