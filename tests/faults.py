@@ -444,6 +444,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if True:  # else",
         "store",
     ),
+    "a file is left to a loop that has ended": Fault(
+        "_store/store.py",
+        "            if self._file is not None and self._file.is_left:",
+        "            if False:",
+        "store",
+    ),
     "a store is used in two loops": Fault(
         "_store/store.py",
         "        if before is loop:\n",

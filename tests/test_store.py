@@ -127,26 +127,32 @@ async def test_the_last_block_closes_the_store(where: Any) -> None:
 
 
 def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
-    """Whoever uses it in another one hears so at once, and of a way out."""
+    """Whoever uses it in another one meanwhile hears so at once."""
     store = Store(where)
 
-    async def use() -> None:
-        async with store, coordinator(Service(lambda _: 0.0), journal=store) as pushes:
-            with ThreadPoolExecutor(1) as thread:
-                other = thread.submit(asyncio.run, use())
-                assert isinstance(other.exception(timeout=30), JournalError)
-            await (await pushes.submit(NAMED))
+    async def push() -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            return (await (await pushes.submit(NAMED))).key
 
-    asyncio.run(use())
-    asyncio.run(use())  # it was closed
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
+        runner.run(push())
+        other = thread.submit(asyncio.run, push())
+        assert isinstance(other.exception(timeout=30), JournalError)
+        runner.run(store.aclose())
 
-    async def open_it() -> None:
-        async with coordinator(Service(lambda _: 0.0), journal=store):
-            pass
 
-    asyncio.run(open_it())
-    with pytest.raises(JournalError, match="async with store"):
-        asyncio.run(use())
+def test_a_store_at_module_level_works_in_one_loop_after_another(where: Any) -> None:
+    """As a client does, also where nobody closes it before its loop ends."""
+    store = Store(where)
+
+    async def push(*, close: bool) -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            key = (await (await pushes.submit(NAMED))).key
+        if close:
+            await store.aclose()
+        return key
+
+    assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
 
 
 def test_a_store_says_where_it_is(where: Any) -> None:
