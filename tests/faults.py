@@ -413,8 +413,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "one key, two rows in a file": Fault(
         "_store/database.py",
-        "UNIQUE (scope, key)",
-        "UNIQUE (scope, id, key)",
+        "UNIQUE (key, scope)",
+        "UNIQUE (key, scope, id)",
         "store_rows store_postgres",
     ),
     "a write of less than all rows": Fault(

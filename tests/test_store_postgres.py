@@ -397,6 +397,46 @@ async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
     assert reads == 0
 
 
+async def test_a_first_load_reads_what_it_writes_and_no_more(url: str) -> None:
+    """The database has no statistics of a table that was empty a moment ago."""
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        for start in range(0, 300, 10):
+            some = [row(number) for number in range(start, start + 10)]
+            await awaited(rows.add(some))
+            await asyncio.gather(*(settle(rows, one, f"key {one.id}") for one in some))
+
+    query = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'pushes'"
+    ((read,),) = await sql(url, query)
+    assert read < 6 * 300
+
+
+async def test_a_plan_that_was_made_for_empty_tables_does_for_full_ones(url: str) -> None:
+    """Many pushes are queued at once, and the next look for statistics is a minute away."""
+    await migrate(url, "integration_sdk")
+    await sql(url, f"ALTER DATABASE {database(url)} SET plan_cache_mode = force_generic_plan")
+    await sql(url, "VACUUM ANALYZE integration_sdk.payloads")
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        for number in (1, 2):
+            await awaited(rows.add([row(number)]))
+            await settle(rows, row(number), f"key {number}")
+            await rows.rows(ids=[f"row-{number}"])
+            await sql(
+                url,
+                """INSERT INTO integration_sdk.payloads
+                SELECT n + $1 * 10000, '' FROM generate_series(1, 5000) AS n""",
+                number,
+            )
+
+    query = """
+        SELECT seq_tup_read + idx_tup_read FROM pg_stat_user_tables
+        JOIN pg_stat_user_indexes USING (relname) WHERE relname = 'payloads'
+    """
+    ((read,),) = await sql(url, query)
+    assert read < 10
+
+
 async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server, url: str) -> None:
     """Also where the database is set to forget the last moment."""
     for setting in (

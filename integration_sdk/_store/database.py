@@ -54,12 +54,12 @@ MIGRATIONS: Final = (
         scope text NOT NULL, id text NOT NULL, company text NOT NULL, reference text, key text,
         state text NOT NULL, status text, version bigint NOT NULL, decision text,
         snapshot text REFERENCES snapshots, document text NOT NULL, writer text NOT NULL,
-        CONSTRAINT an_id_is_one_push UNIQUE (scope, id),
-        CONSTRAINT a_key_has_one_owner UNIQUE (scope, key)
+        CONSTRAINT an_id_is_one_push UNIQUE (id, scope),
+        CONSTRAINT a_key_has_one_owner UNIQUE (key, scope)
     );
-    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (scope, reference)
+    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (reference, scope)
         WHERE reference IS NOT NULL AND decision IS DISTINCT FROM 'resend';
-    CREATE INDEX pushes_by_reference ON pushes (scope, reference) WHERE decision = 'resend';
+    CREATE INDEX pushes_by_reference ON pushes (reference, scope) WHERE decision = 'resend';
     CREATE INDEX live_pushes ON pushes (scope, company)
         WHERE state NOT IN {tuple(sorted(map(str, SETTLED)))};
     CREATE INDEX pushes_by_snapshot ON pushes (snapshot) WHERE snapshot IS NOT NULL;
@@ -89,11 +89,13 @@ LONGEST_WAIT: Final = 2.0
 WORTH_A_WORD: Final = 2.0
 """Seconds of waiting after which it is logged."""
 
-# Whatever is set for the role or the database. What is on record survives a crash of the server.
+# Whatever is set for the role or the database. What is on record survives a crash of the server;
+# a plan that was made for empty tables does no harm when they are full: none is read through.
 _SETTINGS: Final = f"""
     SET search_path = "{{schema}}";
     SET statement_timeout = '{STATEMENT:g}s';
     SET idle_in_transaction_session_timeout = '{IDLE:g}s';
+    SET enable_seqscan = off;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false)
         WHERE current_setting('synchronous_commit') = 'off';

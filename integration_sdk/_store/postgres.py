@@ -98,7 +98,7 @@ _WRITE: Final = f"""
         RETURNING number, pushes.state
     ), settled AS (
         DELETE FROM payloads
-        WHERE number IN (SELECT number FROM updated WHERE state IN {_SETTLED})
+        WHERE number = ANY (ARRAY(SELECT number FROM updated WHERE state IN {_SETTLED}))
     ), inserted AS (
         INSERT INTO pushes (scope, id, company, reference, key, state, status, version, decision,
             snapshot, document, writer)
@@ -127,8 +127,9 @@ _DROP_SNAPSHOTS: Final = """
     DELETE FROM snapshots WHERE NOT EXISTS (SELECT FROM pushes WHERE snapshot = snapshots.id)
 """
 _READ: Final = """
-    SELECT document, payload, snapshot FROM pushes
-    LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
+    SELECT document, snapshot, CASE WHEN key IS NULL
+        THEN (SELECT payload FROM payloads WHERE number = pushes.number) END AS payload
+    FROM pushes
 """
 _OF_REFERENCE: Final = """
     (reference = ${0} AND decision IS DISTINCT FROM 'resend'
