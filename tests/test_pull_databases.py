@@ -150,6 +150,20 @@ async def test_records_that_cannot_be_written_are_kept(
     assert '"id":"2"' in record
 
 
+async def test_names_of_all_kinds(books: Books) -> None:
+    """A later record brings them, or it is rejected; either way the next ones come."""
+    odd = ["", "\0", "Company", "ID", ".x", 'a"b', "a\\b"]
+    await books.pulled({"id": "1", "o": {"b": 1}, "Company": "x"})
+    for number, name in enumerate(odd):
+        await books.pulled({"id": f"f{number}", name: 1}, {"id": f"m{number}", "o": {name: 1}})
+    last = await books.pulled({"id": "2", "o": {"B": 2, "b": 1}})
+
+    assert {row["company"] for row in last.values()} == {books.company}
+    lost = {"f1", "m1"} if books.place.format == "postgres" else set()  # jsonb has no NUL
+    both = {f"{kind}{number}" for number in range(len(odd)) for kind in "fm"}
+    assert last.keys() == {"1", "2"} | both - lost
+
+
 async def test_a_failed_batch_leaves_no_gap(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:

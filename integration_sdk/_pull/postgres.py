@@ -82,7 +82,7 @@ _FIELDS: Final = f"""
     GROUP BY 1, 2
 """
 _TYPES: Final = {"number": "numeric", "boolean": "boolean", "string": "text"}
-_RESERVED: Final = frozenset({"company", "id"})
+_RESERVED: Final = frozenset({"", "company", "id"})
 
 
 def without_secrets(url: str) -> str:
