@@ -645,7 +645,7 @@ Store("postgresql://h/db")
     assert "pip install 'integration-sdk[postgres]'" in ended.stderr
 
 
-@pytest.mark.parametrize("special", ["#", "/", "?"])
+@pytest.mark.parametrize("special", ["#", "/", "?", "[", "[x]", "@x/"])
 def test_a_password_that_a_url_cannot_hold_is_refused_unseen(special: str) -> None:
     """With what to write instead."""
     with pytest.raises(ConfigurationError, match="%23") as refused:

@@ -143,13 +143,20 @@ def shown(where: object) -> str:
     return repr(without_password(where) if isinstance(where, str) and "://" in where else where)
 
 
-def _check_url(url: str) -> None:
-    rest = url.partition("://")[2]
-    if "@" in rest and "@" not in urlsplit(url).netloc:
-        raise ConfigurationError(
-            f"{without_password(url)} cannot be read: in its password, write #, / and ? as %23, "
-            "%2F and %3F"
+def check_url(url: str) -> None:
+    """Refuse *url* if a password in it would be read as something else, and be shown as that."""
+    try:
+        parts = urlsplit(url)
+        is_plain = "@" not in url or (
+            "@" in parts.netloc and "@" not in parts.path + parts.fragment
         )
+    except ValueError:  # of brackets
+        is_plain = False
+    if not is_plain:
+        raise ConfigurationError(
+            f"{without_password(url)} cannot be read: in its password, write #, /, ?, [ and ] as "
+            "%23, %2F, %3F, %5B and %5D"
+        ) from None
 
 
 def _one_host_each(url: str) -> list[str]:
@@ -287,7 +294,7 @@ class Postgres:
             raise ConfigurationError(
                 "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
             )
-        _check_url(self.url)
+        check_url(self.url)
         _check_schema(self.schema)
         self._hosts = _one_host_each(self.url)
         if len(self._hosts) > 1 and "target_session_attrs" not in self.url:
