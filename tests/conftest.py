@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from benchmarks.virtual_service import Service
 from integration_sdk import Listing, testing
 from tests.pager_support import Serve
 from tests.postgres import Server, postgres_server
 from tests.push_support import Connect, Journal
-from virtual_service import Service
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (
@@ -29,7 +30,6 @@ from tests.budget_support import (
     reads,
 )
 from tests.push_support import swallowed
-from virtual_service import Service, refusal
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
 

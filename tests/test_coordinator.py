@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import ConnectionTimeoutError
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import ProblemCode, PushEvent
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -44,7 +46,6 @@ from tests.push_support import (
     requests,
     searches,
 )
-from virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 AHEAD = 64
@@ -825,8 +826,10 @@ async def test_progress_of_a_generator_has_the_total_that_it_was_given() -> None
 
 
 @pytest.mark.parametrize("bug", [RuntimeError("a listener's bug"), asyncio.CancelledError()])
-async def test_events_tell_of_each_push_and_may_fail(bug: BaseException) -> None:
-    """on_event hears "sent" and "ended" of every push; its errors stop nothing.
+async def test_events_tell_of_each_push_and_may_fail(
+    caplog: pytest.LogCaptureFixture, bug: BaseException
+) -> None:
+    """on_event hears "sent" and "ended" of every push; its errors stop nothing, and are told once.
 
     The result of a future that was cancelled, for one, is no cancellation of those who push.
     """
@@ -840,6 +843,7 @@ async def test_events_tell_of_each_push_and_may_fail(bug: BaseException) -> None
         await collect(pushes.run(requests(3)))
 
     assert sorted(heard) == ["ended"] * 3 + ["sent"] * 3
+    assert sum("on_event" in message for message in caplog.messages) == 1
 
 
 async def test_a_hint_wakes_one_push() -> None:
@@ -932,3 +936,13 @@ async def test_a_stream_of_pushes_leaves_nothing_behind() -> None:
             counts.append(objects())
 
     assert counts[2] - counts[1] < 1500 * 10
+
+
+if sys.version_info >= (3, 12):
+
+    async def test_tasks_may_be_eager() -> None:
+        """A loop whose tasks begin at once, which services set for speed, changes nothing."""
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with asyncio.timeout(1000), coordinator(Service()) as pushes:
+            outcomes = await collect(pushes.run(requests(500, companies=5)))
+        assert Counter(one.status for one in outcomes) == {OutcomeStatus.SUCCESS: 500}

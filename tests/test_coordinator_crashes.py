@@ -24,12 +24,12 @@ import pytest
 from attrs import Factory, define
 
 import integration_sdk
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
 from integration_sdk.testing import VirtualTimeLoop
 from tests.push_support import Connect, breaking, collect, coordinator, request, requests
-from virtual_service import Answer, Asked, Service, no_answer, refusal
 
 POLL = "GET /companies/c-0/push"
 
@@ -245,7 +245,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Dispatcher._task_ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Tasks._ended", "Tasks._begun", "_report", "supervised.<locals>.call"),
     *("Run._work", "_Wait.ended", "_Wait.lost"),
     *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )
@@ -253,8 +253,8 @@ SUPERVISORS: Final = (
 SHELL: Final = tuple(
     f"_push/{name}.py:"
     for name in (
-        *("coordinator", "dispatcher", "handles", "poller", "push", "run", "search"),
-        *("sending", "wire"),
+        *("companies", "coordinator", "dispatcher", "handles", "poller", "push", "run"),
+        *("search", "sending", "tasks", "wire"),
     )
 )
 """The modules that wait for something."""

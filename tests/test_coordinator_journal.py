@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ConfigurationError,
@@ -30,7 +31,6 @@ from tests.push_support import (
     swallowed,
     unanswered,
 )
-from virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -379,3 +379,20 @@ async def test_a_push_is_bound_to_something_that_can_be_a_key(journal: AJournal)
             with pytest.raises(ConfigurationError, match="bind"):
                 await pushes.decide(str(push.intent), bind=nonsense)  # type: ignore[arg-type]  # on purpose
         assert pushes.in_doubt == (push,)
+
+
+@pytest.mark.virtual_time
+async def test_a_full_disk_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not once for each push that waits for its turn: each has its own outcome."""
+    service, journal = Service(latency=1.0), Journal()
+
+    def is_full(_: Any) -> None:
+        if posts(service) >= 5:
+            raise JournalError("full")
+
+    journal.before_write = is_full
+    async with coordinator(service, journal=journal, per_company=1) as pushes:
+        with pytest.raises(JournalError, match="full"):
+            await collect(pushes.run(requests(40)))
+
+    assert len(caplog.messages) <= 5, caplog.messages

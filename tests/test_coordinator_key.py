@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk.errors import Unauthorized
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_support import collect, coordinator, numbers, requests
-from virtual_service import Answer, Asked, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
 from integration_sdk.errors import (
     AccountExpired,
@@ -18,7 +19,6 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_support import Connect, Journal, collect, coordinator, request, requests
-from virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 
@@ -97,6 +97,15 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(
 
     assert {type(one) for one in told} == {Push, ClientClosed}
     assert all(one.outcome for one in told if isinstance(one, Push))
+
+
+async def test_who_waits_long_is_told_what_for(caplog: pytest.LogCaptureFixture) -> None:
+    """A block that waits for an offline platform says so, ever more rarely."""
+    async with coordinator(Service(lambda _: 7 * 3600.0)) as pushes:
+        await collect(pushes.run(requests(3), wait=10.0))
+        await pushes.submit(request(4))
+    waits = [message for message in caplog.messages if "waits for 1 pushes" in message]
+    assert len(waits) == 6  # after 5 minutes, 15, 35, 75, 155 and 315
 
 
 async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then() -> None:

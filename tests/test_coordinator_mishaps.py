@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
 from integration_sdk._push.sending import SNAPSHOT_PUSHES
 from integration_sdk._store.memory import REMEMBERED
@@ -41,7 +42,6 @@ from tests.push_support import (
     swallowed,
     unanswered,
 )
-from virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 LISTS = "GET /companies/c-0/push"

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_support import collect, coordinator, numbers, requests
-from virtual_service import Answer, Asked, Service, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
 from tests.push_support import collect, coordinator, lagging, request, unanswered
-from virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 CALLER = "caller"

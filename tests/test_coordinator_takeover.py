@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 from integration_sdk import Coordinator, PushEvent
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
@@ -30,7 +31,6 @@ from tests.push_support import (
     request,
     swallowed,
 )
-from virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,11 +10,11 @@ from weakref import WeakSet
 
 import pytest
 
+from benchmarks.virtual_service import Service, no_answer
 from integration_sdk import Push, PushEvent
 from integration_sdk.errors import WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
 from tests.push_support import Journal, coordinator, lagging, request, unanswered
-from virtual_service import Service, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

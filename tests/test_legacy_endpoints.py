@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Service
 from integration_sdk import Client, errors
 from integration_sdk.sandbox import Sandbox
-from virtual_service import Answer, Service
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, RetryPolicy
 from integration_sdk.errors import (
     AnswerLost,
@@ -19,7 +20,6 @@ from integration_sdk.errors import (
 )
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import unused_port
-from virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, PushOperation, PushStatus, errors
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import RawServer, answer, raw_server
-from virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
 

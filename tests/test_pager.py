@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, no_answer
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -31,7 +32,6 @@ from integration_sdk.errors import (
 )
 from tests.pager_support import Records, Serve, by_hand, ids, others, settle
 from tests.push_support import Connect
-from virtual_service import Answer, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -22,7 +23,6 @@ from integration_sdk.errors import (
     UnsafeLink,
 )
 from tests.pager_support import Records, Serve, by_hand, ids, others, taken_impatiently, unopened
-from virtual_service import Answer, Asked, Proceed, Service
 
 
 class Numbered(msgspec.Struct):

@@ -10,6 +10,7 @@ import attrs
 import msgspec
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -19,7 +20,6 @@ from integration_sdk.errors import (
     ResultSetChanged,
 )
 from tests.pager_support import Records, Serve, ids, unopened
-from virtual_service import Answer, Asked, Proceed, Service
 
 WAYS = ["items", "pages", "chunks"]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
 from integration_sdk.testing import run_virtual
 from tests.budget_support import reads, unseen
 from tests.push_support import requests
-from virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
 
 virtual = pytest.mark.virtual_time
 LAG = 2.0

@@ -412,6 +412,13 @@ async def test_places_that_are_something_else(
         ({"format": "parquet", "compression": "gz"}, "compression is for ndjson"),
         ({"at_once": 0}, "at_once must be a whole number"),
         ({"full": "no"}, "full must be True or False"),
+        ({"to": "s3://bucket/out"}, "'ndjson' writes to a path, not 's3://bucket/out'"),
+        ({"to": "mysql://me:hunter2@host/books"}, "not 'mysql://me:***@host/books'"),
+        ({"to": "postgresql://host/books", "format": "parquet"}, "'parquet' writes to a path"),
+        (
+            {"to": "out", "format": "postgres"},
+            "'postgres' writes to a postgresql:// URL, not 'out'",
+        ),
     ],
 )
 async def test_arguments_that_cannot_work(

@@ -395,7 +395,13 @@ async def test_databases_of_others(
 
 
 async def test_passwords_stay_with_the_database(client: Client) -> None:
-    """Wherever in the URL they are, no error shows them."""
+    """Wherever in the URL they are, no error shows them, and no repr of a pull."""
+    url = "postgresql://me:hunter2@127.0.0.1/books"
+    pulls = client.pull(["items", "bills"], to=url), client.pull("items", to="out", store=url)
+    assert [repr(pull) for pull in pulls] == [
+        "<Pull of items, bills to postgresql://me@127.0.0.1/books>",
+        f"<Pull of items to {Path('out').absolute()}>",
+    ]
     for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
         with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
             await client.pull(["items"], to=f"{url}127.0.0.1:1/books?user=me&password=hunter2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
@@ -20,7 +22,6 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 from integration_sdk.sandbox import Sandbox
 from tests.push_support import Journal, coordinator, request
 from tests.sandbox_support import DELIVERY
-from virtual_service import Service, refusal
 
 LANE = Lane("company", "connection", "invoices")
 STATES = sorted(set(State) - {State.FINAL})
@@ -218,3 +219,21 @@ async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_bo
             outcomes = [await (await first), await second]
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
     assert service.count("push") == 1
+
+
+@pytest.mark.virtual_time
+async def test_an_end_is_recorded_once() -> None:
+    """Also if its push is asked for again before it is on record."""
+    journal, service, ends = Journal(), Service(lambda _: 0.0), list[State]()
+
+    async def hold_up(rows: Sequence[Row]) -> None:
+        if rows[0].state is State.FINAL:
+            ends.append(rows[0].state)
+            await asyncio.sleep(60.0)
+
+    journal.before_write = hold_up
+    async with coordinator(service, journal=journal) as pushes:
+        submitted = [await pushes.submit(request(1, reference="r")) for _ in range(3)]
+        outcomes = [await push for push in submitted]
+    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 3
+    assert ends == [State.FINAL]

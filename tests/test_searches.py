@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from benchmarks.virtual_service import Service
 from integration_sdk.models import OutcomeStatus
 from tests.push_support import Connect, coordinator, listed, request, searches, swallowed
-from virtual_service import Service
 
 DAY = 86_400
 HOUR = 3600

@@ -336,9 +336,10 @@ async def test_a_hook_that_fails_fails_no_call(caplog: pytest.LogCaptureFixture)
         raise ValueError("a bug of the caller's")
 
     async with raw_server(always(answer())) as server, session_on(server, on_call=hook) as session:
-        assert (await session.send(read(), ONE_CALL)).status == 200
+        for _ in range(3):
+            assert (await session.send(read(), ONE_CALL)).status == 200
 
-    assert "a bug of the caller's" in caplog.text
+    assert caplog.text.count("ValueError: a bug of the caller's") == 1
 
 
 async def test_counts_add_up() -> None:

@@ -98,6 +98,7 @@ class Fault:
 TABLE, SENDING = "integration_sdk/_push/table.py", "integration_sdk/_push/sending.py"
 SEARCH, EVIDENCE = "integration_sdk/_push/search.py", "integration_sdk/_push/evidence.py"
 DISPATCHER, WIRE = "integration_sdk/_push/dispatcher.py", "integration_sdk/_push/wire.py"
+COMPANIES = "integration_sdk/_push/companies.py"
 SQLITE = "integration_sdk/_store/sqlite.py"
 MEMORY, WORLD = "integration_sdk/_store/memory.py", "tests/simulated_world.py"
 
@@ -153,7 +154,8 @@ FAULTS: dict[str, Fault] = {
         (
             (
                 SENDING,
-                "        except asyncio.CancelledError:\n            d.start(d.restart(row.id))\n",
+                "        except asyncio.CancelledError:\n"
+                "            d.tasks.start(d.restart(row.id))\n",
                 "        except asyncio.CancelledError:\n",
             ),
         ),
@@ -243,7 +245,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "a listing in search without a budget": Fault(
         "budget",
-        ((SEARCH, "while (wait := company.wait(d.now())) > 0:", "while (wait := 0.0) > 0:"),),
+        ((SEARCH, "while (wait := company.wait(loop_time())) > 0:", "while (wait := 0.0) > 0:"),),
         weather={"idempotent": True, "trouble": 0.9},
     ),
     # Stores
@@ -264,8 +266,9 @@ FAULTS: dict[str, Fault] = {
         (
             (
                 DISPATCHER,
-                "            self.start(self.restart(new.id))\n            raise Moved from None",
-                "            self.start(self.restart(new.id))",
+                "            self.tasks.start(self.restart(new.id))\n"
+                "            raise Moved from None",
+                "            self.tasks.start(self.restart(new.id))",
             ),
         ),
         owners=2,
@@ -276,8 +279,9 @@ FAULTS: dict[str, Fault] = {
         (
             (
                 DISPATCHER,
-                "self.let_go(self.company(new.company))\n            raise Moved from None",
-                "self.let_go(self.company(new.company))",
+                "self.companies.let_go(self.companies.of(new.company))\n"
+                "            raise Moved from None",
+                "self.companies.let_go(self.companies.of(new.company))",
             ),
         ),
         owners=2,
@@ -307,10 +311,10 @@ FAULTS: dict[str, Fault] = {
         "no outcome",
         (
             (
-                DISPATCHER,
-                "        rows = await self.store.take(company.id)\n        if rows is None:\n",
-                "        rows = await self.store.rows(company=company.id, live=True)\n"
-                "        if await self.store.take(company.id) is None:\n",
+                COMPANIES,
+                "        rows = await store.take(company.id)\n        if rows is None:\n",
+                "        rows = await store.rows(company=company.id, live=True)\n"
+                "        if await store.take(company.id) is None:\n",
             ),
         ),
         owners=2,

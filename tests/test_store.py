@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration_sdk import ConfigurationError, JournalInUse, OutcomeStatus, PushRequest, Store
+from benchmarks.virtual_service import Service
+from integration_sdk import (
+    Client,
+    ConfigurationError,
+    JournalError,
+    JournalInUse,
+    OutcomeStatus,
+    PushRequest,
+    Store,
+)
 from tests.push_support import coordinator
-from virtual_service import Service
 
 
 def exists(where: Any) -> bool:
@@ -87,6 +97,63 @@ def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""
     with pytest.raises(ConfigurationError, match="a Store takes the path of a file"):
         Store(where)
+
+
+@pytest.mark.parametrize(
+    "where", ["postgresql+asyncpg://me:secret@host/db", "mysql://:secret@host"]
+)
+def test_no_password_is_shown(where: str) -> None:
+    """Nor that of a URL of another library."""
+    with pytest.raises(ConfigurationError) as store:
+        Store(where)
+    with pytest.raises(ConfigurationError) as journal:
+        Client("key", "http://127.0.0.1").coordinator(journal=where)
+    assert "secret" not in f"{store.value} {journal.value}"
+
+
+async def test_the_last_block_closes_the_store(where: Any) -> None:
+    """Tasks that share a store have a block each, and end it when they like."""
+    store, service = Store(where), Service(lambda _: 0.0)
+    async with store:
+        async with store, coordinator(service, journal=store) as pushes:
+            async with store:
+                pass
+            push = await pushes.submit(NAMED)
+        with pytest.raises(JournalInUse):  # it is open still
+            await Store(where).lend()
+    assert (await push).status is OutcomeStatus.SUCCESS
+    async with Store(where) as another:
+        assert len(await another.recorded()) == 1
+
+
+def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
+    """Whoever uses it in another one meanwhile hears so at once."""
+    store = Store(where)
+
+    async def push() -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            return (await (await pushes.submit(NAMED))).key
+
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
+        runner.run(push())
+        other = thread.submit(asyncio.run, push())
+        with pytest.raises(JournalError, match="event loop that still runs"):
+            other.result(timeout=30)
+        runner.run(store.aclose())
+
+
+def test_a_store_at_module_level_works_in_one_loop_after_another(where: Any) -> None:
+    """As a client does, also where nobody closes it before its loop ends."""
+    store = Store(where)
+
+    async def push(*, close: bool) -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            key = (await (await pushes.submit(NAMED))).key
+        if close:
+            await store.aclose()
+        return key
+
+    assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
 
 
 def test_a_store_says_where_it_is(where: Any) -> None:

@@ -263,7 +263,7 @@ async def test_a_pipe_is_no_file(path: Path) -> None:
     """What is no regular file is refused, whichever of a journal's names it has."""
     os.mkfifo(path.with_name(path.name + "-lock"))
 
-    with pytest.raises(JournalError, match="not a regular file"):
+    with pytest.raises(JournalError, match="no regular file"):
         await Store(path).lend()
 
 

@@ -32,6 +32,7 @@ from integration_sdk._pull.pull import SECONDS_BETWEEN_CLAIMS, Elsewhere, Pair
 from integration_sdk._pull.receipts import UnitReceipt
 from integration_sdk._pull.state import PullState
 from integration_sdk._pull.units import PullOptions, Units
+from integration_sdk._store.database import shown
 from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.dialect import Dialect
@@ -105,7 +106,7 @@ def on_cluster(
         )
     if not (is_url(store) or (isinstance(store, Store) and store.shared)):
         raise ConfigurationError(
-            f"with Dask all workers share the store: pass a postgresql:// URL, not {store!r}"
+            f"with Dask all workers share the store: pass a postgresql:// URL, not {shown(store)}"
         )
     if not context.session.is_plain:
         raise ConfigurationError(

@@ -22,7 +22,7 @@ from integration_sdk._checks import is_number, one_of, seconds, true_or_false, w
 from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._push import outcomes
-from integration_sdk._push.dispatcher import Dispatcher, log_failure
+from integration_sdk._push.dispatcher import Dispatcher
 from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.handles import Handles
 from integration_sdk._push.outcomes import checked
@@ -32,7 +32,9 @@ from integration_sdk._push.run import RaiseOn, Refusals, Run
 from integration_sdk._push.search import Search
 from integration_sdk._push.sending import CheckRecord, Policy, Sender
 from integration_sdk._push.table import Event, after
+from integration_sdk._push.tasks import log_failure, loop_time
 from integration_sdk._push.wire import Service, Wire
+from integration_sdk._store.database import shown
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk.dialect import Dialect
@@ -43,6 +45,8 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 Leave = Literal["drain", "detach", "cancel"]
 InDoubt = Literal["ask", "resend"]
+SILENCE: Final = 300.0
+"""Seconds that leaving the block waits before it says so; from then on twice as long each time."""
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
@@ -90,7 +94,7 @@ class Coordinator:
         if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
             raise ConfigurationError(
                 "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
-                f"or None, not {journal!r}"
+                f"or None, not {shown(journal)}"
             )
         self._service, self._poller, self._dialect = service, poller, dialect
         self._base_url = base_url
@@ -114,6 +118,9 @@ class Coordinator:
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Coordinator with {self._store}>"
+
     # The block
 
     async def __aenter__(self) -> Self:
@@ -136,7 +143,7 @@ class Coordinator:
         d.sender = Sender(d, self._policy, self._check, self._chance)
         d.search = Search(d, self._policy)
         try:
-            self.recovered = tuple(await d.recover())
+            self.recovered = tuple(await d.companies.recover())
         except BaseException:
             await d.aclose()
             await self._return_store(d)
@@ -156,16 +163,27 @@ class Coordinator:
         d.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
             if leave == "drain":
-                await d.handles.idle.wait()
+                await self._drained(d)
         finally:
             self._poller.listeners.discard(d.listed)
             await self._close(d, leave, abandon=kind is not None)
+
+    async def _drained(self, d: Dispatcher) -> None:
+        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
+        pause = SILENCE
+        while await d.tasks.sleep(pause, d.handles.idle):
+            logger.warning(
+                "leaving the block waits for %d pushes that have not ended; "
+                'wait=, or leave="detach", ends such waits',
+                len(d.handles.unsettled),
+            )
+            pause *= 2
 
     async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
         d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
         d.end_runs(d.stopped)  # runs that have begun since
         if abandon:
-            d.halt()
+            d.tasks.halt()
             for task in d.sender.in_line:
                 task.cancel()
         try:
@@ -182,8 +200,7 @@ class Coordinator:
                     where,
                 )
             d.let_go_of_all()
-            for task in d.tasks:  # as safe as a crash
-                task.cancel()
+            d.tasks.cancel()
             await self._return_store(d)
 
     async def _return_store(self, d: Dispatcher) -> None:
@@ -247,7 +264,7 @@ class Coordinator:
             self._places.release()
             raise fresh_copy(why)
         d.handles.enter(push)
-        work = d.start(d.sender.push(push))
+        work = d.tasks.start(d.sender.push(push))
         try:
             await asyncio.wait([work])
         except asyncio.CancelledError:  # it goes on
@@ -373,7 +390,9 @@ class Coordinator:
     def progress(self) -> PushProgress:
         """How far the pushes have got. Reading it is cheap."""
         d = self._opened
-        return d.handles.tally.progress(d.now(), sending=d.crowd.total(), still_open=len(d.keys))
+        return d.handles.tally.progress(
+            loop_time(), sending=d.crowd.total(), still_open=len(d.keys)
+        )
 
     def detach(self) -> tuple[str, ...]:
         """Stop following all open pushes and return their keys. They continue at the service."""
@@ -432,12 +451,12 @@ class Coordinator:
             raise ConfigurationError('record= needs "resend"')
         d = self._opened
         if record is not None:
-            timed_out = await d.see_through(self._give_back(intent))
+            timed_out = await d.tasks.see_through(self._give_back(intent))
             return await self.submit(evolve(timed_out, record=record))
         row = await self._in_doubt(intent)
         if bind is not None:
             await self._check_key(row, bind)
-        return await d.see_through(self._decided(intent, decision, bind))
+        return await d.tasks.see_through(self._decided(intent, decision, bind))
 
     async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         d, row = self._opened, await self._in_doubt(intent)
@@ -471,7 +490,7 @@ class Coordinator:
             ConfigurationError: It is not in doubt, or not any more.
         """
         d = self._opened
-        if d.closing.is_set():
+        if d.tasks.closing.is_set():
             raise ClientClosed("this coordinator's block has been left")
         row = d.rows.get(intent)
         if row is None and d.store.shared:  # another process carries it
@@ -532,7 +551,7 @@ class Coordinator:
     async def _give_back(self, intent: str) -> PushRequest:
         """Free the reference of a push that timed out, and return its request."""
         d = self._opened
-        if d.closing.is_set():
+        if d.tasks.closing.is_set():
             raise ClientClosed("this coordinator's block has been left")
         found = await d.store.rows(ids=[intent])
         if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT):

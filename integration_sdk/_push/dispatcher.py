@@ -9,31 +9,32 @@
     LOST      the company's list is searched (`search`)
     others    whoever waits for it is told
 
-**The store is the truth, memory a cache** of the rows of companies that this process acts for.
-Whoever writes names the version he has seen. If the store says that the row has changed, it is read
-again; if it says that another process acts for the company, all of that company is dropped from
-memory. Everything else here (handles, carriers, findings of a search, snapshots) may be lost at any
-moment: a task that ends with its row unmoved, cancelled by a stranger or by a bug, leaves it as a
-process that was killed does, and `restart` goes on as the next process would.
+**The store is the truth, memory a cache** of the rows of companies that this process acts for
+(`companies`). Whoever writes names the version he has seen. If the store says that the row has
+changed, it is read again; if it says that another process acts for the company, all of that company
+is dropped from memory. Everything else here (handles, carriers, findings of a search, snapshots)
+may be lost at any moment: a task that ends with its row unmoved, cancelled by a stranger or by a
+bug, leaves it as a process that was killed does, and `restart` goes on as the next process would.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from functools import partial, wraps
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, assert_never
 
 from attrs import Factory, define, field
 
 from integration_sdk._push import outcomes
+from integration_sdk._push.companies import Companies, Company
 from integration_sdk._push.handles import Handles
 from integration_sdk._push.outcomes import reasons
 from integration_sdk._push.push import Push
-from integration_sdk._push.table import Event, after, may_own_unclaimed, restarted
+from integration_sdk._push.table import Event, after, may_own_unclaimed
+from integration_sdk._push.tasks import Tasks
 from integration_sdk._push.wire import Wire
 from integration_sdk._store.row import (
     SETTLED,
@@ -68,10 +69,6 @@ Fresher = PushOperation | IntegrationError | None
 
 AT_ONCE: Final = 12
 """Carriers of a company for rows that no run carries; the session bounds what is in flight."""
-UNHEARD: Final = 2.0
-"""Seconds until a store that did not answer is asked again."""
-MOMENT: Final = 1.0
-"""Seconds between two looks at what is still under way."""
 CANCELLED: Final = "its task was cancelled from outside"
 
 
@@ -95,31 +92,13 @@ def supervised(
 
 
 @define(eq=False)
-class Company:
-    """What this process knows of a company.
-
-    Attributes:
-        is_ours: Whether this process acts for it.
-        taking: The task that asked for that first.
-        queue: Rows to be sent that no run carries, by id.
-        carriers: Tasks that send them.
-        others: Rows that callers here wait for and another process carries.
-    """
-
-    id: str
-    is_ours: bool = False
-    taking: asyncio.Task[JournalError | None] | None = None
-    queue: deque[str] = Factory(deque)
-    carriers: int = 0
-    others: set[str] = Factory(set)
-
-
-@define(eq=False)
 class Dispatcher:
     """The rows of a coordinator, and what is done about each.
 
     Attributes:
         sender, search: What carries QUEUED rows, and what looks for LOST ones.
+        tasks: Whatever runs beside the callers.
+        companies: Those that this process acts for, and others.
         handles: Who waits for which row.
         rows: The rows that are not settled, by id.
         rivals: Those that may own an unclaimed push, by lane and id.
@@ -129,8 +108,7 @@ class Dispatcher:
         answered: Called when that number shrinks.
         runs: For each run that still pulls, a callback that stops it with an error.
         stopped: The error because of which nothing is sent, see `begin`; None while sending.
-        closing: Set once nothing more is sent or searched for.
-        halted: Set once nothing more is sent, though lost pushes may still be searched for.
+        over: Whether the block has been left, and nobody follows anything any more.
     """
 
     store: Rows
@@ -141,6 +119,8 @@ class Dispatcher:
     exact: bool = False
     sender: Sender = field(init=False)
     search: Search = field(init=False)
+    tasks: Tasks = field(init=False)
+    companies: Companies = field(init=False)
     rows: dict[str, Row] = Factory(dict)
     rivals: dict[Lane, dict[str, Row]] = Factory(dict)
     keys: dict[str, str] = Factory(dict)
@@ -149,17 +129,13 @@ class Dispatcher:
     answered: set[Callable[[], None]] = Factory(set)
     runs: set[Callable[[BaseException], None]] = Factory(set)
     stopped: IntegrationError | None = None
-    closing: asyncio.Event = Factory(asyncio.Event)
-    halted: asyncio.Event = Factory(asyncio.Event)
     over: bool = False
-    tasks: set[asyncio.Task[Any]] = Factory(set)
-    _watching: asyncio.Task[Any] | None = None
-    _companies: dict[str, Company] = Factory(dict)
     _commits: dict[str, asyncio.Future[Any]] = Factory(dict)
     _finals: list[tuple[Row, PushOperation]] = Factory(list)
     _like: PushOperation | None = None
 
     def __attrs_post_init__(self) -> None:
+        self.tasks, self.companies = Tasks(self.crashed), Companies(self)
         self.handles.expired = self.expired
         self.handles.ending = self.poller.poll_before_expiry
 
@@ -192,10 +168,10 @@ class Dispatcher:
             if made is not None:
                 await self.committed(new.id, made)
         except Fenced:
-            self.let_go(self.company(new.company))
+            self.companies.let_go(self.companies.of(new.company))
             raise Moved from None
         except Stale:
-            self.start(self.restart(new.id))
+            self.tasks.start(self.restart(new.id))
             raise Moved from None
 
     async def committed(self, row_id: str, made: Awaitable[T]) -> T:
@@ -230,7 +206,7 @@ class Dispatcher:
             companies = {new.company for new, _ in news}
             if isinstance(refusal, Fenced) and len(companies) == 1:
                 # Should the lease come back, rivals may have come with it: nothing judged holds.
-                self.let_go(self.company(news[0][0].company))
+                self.companies.let_go(self.companies.of(news[0][0].company))
                 return
             for new, fresher in news:
                 try:
@@ -253,8 +229,8 @@ class Dispatcher:
         held = self.rows.get(row.id)
         if held is not None and held.version > row.version:
             return
-        if not self.company(row.company).is_ours:
-            self.hear(row, fresher)
+        if not self.companies.of(row.company).is_ours:
+            self.companies.hear(row, fresher)
             return
         is_followed = row.key in self.keys
         self.cache(row)
@@ -263,7 +239,7 @@ class Dispatcher:
                 self._queue(row)
             case State.SENDING:
                 if row.id not in self.carried:  # an old read: it has been sent meanwhile
-                    self.start(self.restart(row.id))
+                    self.tasks.start(self.restart(row.id))
             case State.OPEN:
                 self._follow(row, fresher, is_followed=is_followed)
             case State.LOST:
@@ -286,6 +262,13 @@ class Dispatcher:
         if may_own_unclaimed(row):
             self.rivals.setdefault(row.lane, {})[row.id] = row
 
+    def forget(self, row: Row) -> None:
+        """Drop *row* from memory: another process carries it."""
+        if row.key is not None:
+            self.poller.unfollow(row.key, self)
+        self._drop(row)
+        self.search.found.pop(row.id, None)
+
     def _drop(self, row: Row) -> None:
         before = self.rows.pop(row.id, None)
         if before is not None and before.key is not None:
@@ -298,14 +281,14 @@ class Dispatcher:
 
     def _queue(self, row: Row) -> None:
         if row.id not in self.carried:  # else its carrier sends it again
-            company = self.company(row.company)
+            company = self.companies.of(row.company)
             company.queue.append(row.id)
             self._pump(company)
 
     def _pump(self, company: Company) -> None:
         while company.carriers < min(AT_ONCE, len(company.queue)):
             company.carriers += 1
-            self.start(self._drain(company))
+            self.tasks.start(self._drain(company))
 
     async def _drain(self, company: Company) -> None:
         try:
@@ -328,12 +311,14 @@ class Dispatcher:
             self.handles.start_wait(push)
         if own is not None:
             self.handles.tell_of(row.id, "sent")
+        if is_followed:  # or its end is being recorded
+            return
         if operation.is_final:
             self.poller.remember(operation)
             self._end(row, operation)
         elif self.over or (self.stopped and not isinstance(self.stopped, JournalError)):
             self.leave(row, self.stopped or _left())
-        elif not is_followed:
+        else:
             cohort = (row.lane.connection_id, row.lane.data_type)
             self.poller.follow(row.company, str(row.key), cohort, self)
 
@@ -415,7 +400,7 @@ class Dispatcher:
             return
         self._finals.append((new, operation))
         if len(self._finals) == 1:
-            self.start(self._record())
+            self.tasks.start(self._record())
 
     async def _record(self) -> None:
         """Record the final states that have come, all in one commit."""
@@ -432,174 +417,17 @@ class Dispatcher:
                     for new, operation in finals[told:]:
                         self.tell(new, operation)
                     told = done
-                    if await self._comes_back(error):
+                    if await self.companies.comes_back(error):
                         continue
                     for new, _ in finals:
                         self._drop(new)
                 del self._finals[:done]
                 told = 0
         except asyncio.CancelledError:  # by a stranger; what was written is Stale, and read again
-            self.start(self._record())
+            self.tasks.start(self._record())
             raise
 
-    # Taking over
-
-    def company(self, company_id: str) -> Company:
-        """Return what is known of a company."""
-        company = self._companies.get(company_id)
-        if company is None:
-            company = self._companies[company_id] = Company(company_id)
-        return company
-
-    async def acts_for(self, company: Company) -> bool:
-        """Whether this process sends the company's pushes; asks for that the first time."""
-        while not company.is_ours:
-            taking = company.taking = company.taking or self.start(self._try_to_take(company))
-            await asyncio.wait([taking])
-            if taking.cancelled():
-                company.taking = None
-            elif error := taking.result():
-                raise error
-            else:
-                break
-        return company.is_ours
-
-    async def _try_to_take(self, company: Company) -> JournalError | None:
-        try:
-            await self._take(company)
-        except JournalError as error:
-            company.taking = None  # whoever comes next asks anew
-            return error
-        return None
-
-    async def _take_again(self, company: Company) -> None:
-        while error := await self._try_to_take(company):
-            self.stop(error)
-            if not await self._comes_back(error):
-                return
-
-    async def _take(self, company: Company) -> None:
-        rows = await self.store.take(company.id)
-        if rows is None:
-            return
-        # Ours already: whoever asked was cancelled before he had the rows.
-        rows = rows or await self.store.rows(company=company.id, live=True)
-        company.is_ours = True
-        await self._take_over(rows)
-        if company.others:  # written by others while we read, or decided about
-            await self._take_over(await self.store.rows(ids=list(company.others)))
-
-    async def _take_over(self, rows: Iterable[Row]) -> None:
-        changed, doubts = [], []
-        for row in rows:
-            self.company(row.company).others.discard(row.id)
-            held = self.rows.get(row.id)
-            if held is not None and held.version > row.version:
-                continue  # it was read before that
-            if row.id in self.carried:
-                if may_own_unclaimed(row):
-                    self.cache(row)  # a rival; its carrier goes on
-            elif row.state is State.DOUBT:
-                self.cache(row)
-                doubts.append(row)
-            elif (now := restarted(row)) is row:
-                self.arrive(row)
-            else:
-                self.cache(row)
-                changed.append((now, None))
-        await self.write_all(changed)
-        for row in doubts:  # last, so that one search is for them and for what is LOST
-            if self.rows.get(row.id) is row:
-                self.arrive(row)
-
-    async def recover(self) -> list[Push]:
-        """Go on with what earlier processes left, and return a push for each row of it."""
-        pushes = []
-        for row in await self.store.rows(live=True):
-            if row.state is not State.CLOSED:
-                request = outcomes.from_row(row, exact=self.exact)
-                pushes.append(self.handles.recovered(request, row.id))
-                self.company(row.company).others.add(row.id)
-        for company in await self.store.companies():
-            await self.acts_for(self.company(company))
-        doubts = sum(row.state in {State.LOST, State.DOUBT} for row in self.rows.values())
-        if doubts:
-            logger.warning(
-                "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`",
-                doubts,
-            )
-        if self.store.shared:
-            self._watching = self.start(self._watch())
-        return pushes
-
-    async def _watch(self) -> None:
-        """Hear of what other processes have changed, or left behind."""
-        while not self.closing.is_set():
-            try:
-                async for name in self.store.news():
-                    await self._look_at(self.company(name))
-            except JournalError as error:  # what was missed is seen by the poll of `news`
-                logger.warning(
-                    "changes by other processes could not be read from the journal: %s", error
-                )
-                await self.sleep(UNHEARD)
-
-    async def _look_at(self, company: Company) -> None:
-        if company.is_ours:
-            queued = await self.store.rows(company=company.id, state=State.QUEUED)
-            doubted = [one.id for one in self.doubts(company.id)]
-            decided = await self.store.rows(ids=doubted) if doubted else []
-            for row in (*queued, *decided):
-                cached = self.rows.get(row.id)
-                if row.id not in self.carried and (cached is None or cached.version < row.version):
-                    self.arrive(row)
-            return
-        if self.stopped is None:
-            await self._take(company)
-        waited_for = company.others
-        for row in await self.store.rows(ids=list(waited_for)) if waited_for else []:
-            self.hear(row)
-
-    def heed(self, row: Row) -> None:
-        """Let whoever waits for a row hear of it that another process carries, from now on."""
-        self.company(row.company).others.add(row.id)
-        self.start(self.restart(row.id))  # what has happened before is no news any more
-
-    def hear(self, row: Row, fresher: Fresher = None) -> None:
-        """Tell whoever waits for a row that another process carries."""
-        company = self.company(row.company)
-        match row.state:
-            case State.QUEUED | State.SENDING | State.LOST:
-                company.others.add(row.id)
-            case State.OPEN:
-                company.others.add(row.id)
-                for push in self.handles.of(row.id):
-                    if push.key is None:
-                        push._acknowledged(outcomes.recorded_operation(row), None)
-            case State.DOUBT:
-                self.tell(row)
-            case State.CLOSED | State.REFUSED | State.FINAL:
-                company.others.discard(row.id)
-                self.tell(row, fresher)
-            case other:
-                assert_never(other)
-
-    def let_go(self, company: Company) -> None:
-        """Forget what is cached of a company: another process acts for it.
-
-        It is asked for again at once, since the lease that was refused may have been an older one.
-        """
-        if not (self.stopped or self.closing.is_set()):
-            self.start(self._take_again(company))
-        company.is_ours, company.taking = False, None
-        company.queue.clear()
-        for row in [one for one in self.rows.values() if one.company == company.id]:
-            if row.key is not None:
-                self.poller.unfollow(row.key, self)
-            self._drop(row)
-            self.search.found.pop(row.id, None)
-            if self.handles.of(row.id):
-                self.heed(row)
+    # What others have changed
 
     async def restart(self, row_id: str) -> None:
         """Go on with a row that was changed elsewhere, or whose task has ended without moving it.
@@ -613,23 +441,19 @@ class Dispatcher:
             try:
                 found = await self.store.rows(ids=[row_id])
                 for row in found:
-                    if self.company(row.company).is_ours:
-                        await self._take_over([row])
+                    if self.companies.of(row.company).is_ours:
+                        await self.companies.take_over([row])
                     else:
-                        self.hear(row)
+                        self.companies.hear(row)
             except JournalError as error:
                 self.stop(error)
                 self._leave_unknown(row_id, error)
-                if await self._comes_back(error):
+                if await self.companies.comes_back(error):
                     continue
             else:
                 if not found:
                     self._leave_unknown(row_id, NotSent(f"not sent: {CANCELLED}"))
             return
-
-    async def _comes_back(self, error: JournalError) -> bool:
-        """Whether to ask the store again after *error*; wait until then."""
-        return isinstance(error, StoreUnavailable) and await self.sleep(UNHEARD)
 
     def _leave_unknown(self, row_id: str, error: IntegrationError) -> None:
         row = self.rows.get(row_id)
@@ -689,12 +513,10 @@ class Dispatcher:
 
     def begin(self) -> IntegrationError | None:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
-        if outcomes.may_pass(self.stopped) and not (self.carried or self.closing.is_set()):
+        if outcomes.may_pass(self.stopped) and not (self.carried or self.tasks.closing.is_set()):
             self.stopped = None
-            self.halted.clear()
-            for company in self._companies.values():
-                if company.is_ours:  # what was left is on record
-                    self.start(self._take_again(company))
+            self.tasks.halted.clear()
+            self.companies.resume()
         return self.stopped
 
     def stop(self, error: IntegrationError) -> None:
@@ -707,22 +529,12 @@ class Dispatcher:
         elif self.stopped is None:
             logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
             self.stopped = error
-            self.halted.set()
+            self.tasks.halted.set()
             self.end_runs(error)
             if not isinstance(error, JournalError):  # else what is open can still be polled
                 self.give_up(error)
                 if self.store.shared:
-                    self.start(self._hand_over())
-
-    async def _hand_over(self) -> None:
-        """Leave the companies to other processes, once what is under way has ended."""
-        while self.carried or any(row.state is State.LOST for row in self.rows.values()):
-            if not await self.sleep(MOMENT):
-                return
-        if self.stopped is not None:
-            for company in self._companies.values():
-                self.let_go(company)
-            await self.store.release()
+                    self.tasks.start(self.companies.hand_over())
 
     def crashed(self, crash: BaseException) -> None:
         """End every wait, since nobody knows what is left undone: a bug has ended a task.
@@ -766,81 +578,11 @@ class Dispatcher:
             self.handles.leave(push)
             self.settle(push, outcomes.pending(push.request, push.operation, error))
 
-    # Tasks
-
-    def now(self) -> float:
-        """Return the time of the running loop, in seconds; it never goes back."""
-        return asyncio.get_running_loop().time()
-
-    def halt(self) -> None:
-        """Let nothing more be sent or searched for."""
-        self.closing.set()
-        self.halted.set()
-
-    async def sleep(self, seconds: float, until: asyncio.Event | None = None) -> bool:
-        """Wait so many seconds; return False as soon as the block is left, or *until* is set."""
-        try:
-            async with asyncio.timeout(seconds):
-                await (until or self.closing).wait()
-        except TimeoutError:
-            return True
-        return False
-
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run *work* in a task, in another one if that is cancelled unbegun; hear of its crash."""
-        task = asyncio.create_task(_begun(work), name="integration_sdk push")
-        self.tasks.add(task)
-        task.add_done_callback(partial(self._task_ended, work))
-        return task
-
-    def _task_ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
-        self.tasks.discard(task)
-        if task.cancelled():
-            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-                self.start(work)
-        elif crash := task.exception():
-            work.close()
-            self.crashed(crash)
-
-    async def see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await *work*, which runs to its end even if the caller is cancelled."""
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.start(_report(work, result))
-        try:
-            return await asyncio.shield(result)
-        except asyncio.CancelledError:
-            result.add_done_callback(log_failure)
-            raise
-
     async def aclose(self) -> None:
         """Wait for what is under way; then stop hearing of other processes."""
-        self.halt()
-        if self._watching is not None:
-            self._watching.cancel()
-        while working := {*self.tasks} - {asyncio.current_task()}:
-            await asyncio.wait(working)
-
-
-async def _begun(work: Coroutine[Any, Any, T]) -> T:
-    """Await *work*. A task that is cancelled before its first step never runs what it was given."""
-    return await work
-
-
-async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> None:
-    try:
-        result.set_result(await work)
-    except Exception as error:
-        result.set_exception(error)
-    except BaseException:
-        result.cancel()
-        raise
-
-
-def log_failure(result: asyncio.Future[Any]) -> None:
-    """Log an error that nobody awaits any more, raised or returned."""
-    error = None if result.cancelled() else result.exception() or result.result()
-    if isinstance(error, Exception):
-        logger.error("a push or a decision failed after its caller was cancelled: %r", error)
+        self.tasks.halt()
+        self.companies.stop_watching()
+        await self.tasks.join()
 
 
 def _left() -> ClientClosed:

@@ -36,6 +36,7 @@ from integration_sdk._push.schedule import (
     Trouble,
     last_poll,
 )
+from integration_sdk._push.tasks import loop_time
 from integration_sdk._push.wire import page_request
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -203,7 +204,7 @@ class Poller:
         push = self._schedule.pushes.get(key)
         if push is None:
             try:
-                push = self._schedule.follow(key, company_id, cohort, _now())
+                push = self._schedule.follow(key, company_id, cohort, loop_time())
                 self._start()
             except Exception as crash:  # else others would wait for a push that nobody polls
                 broken = _broken(crash)
@@ -245,14 +246,14 @@ class Poller:
     def notify(self, key: str) -> None:
         """Poll push *key* now; if nobody follows it, tell the listeners."""
         # Outside of a loop nothing is followed.
-        if self._schedule.pushes and self._schedule.notify(key, _now()):
+        if self._schedule.pushes and self._schedule.notify(key, loop_time()):
             self._wake.set()
         elif key not in self._finished:
             self._tell_listeners(None)
 
     def poll_before_expiry(self, key: str) -> None:
         """Poll push *key* although its notification is awaited: a wait for it soon ends."""
-        self._schedule.poll_before_expiry(key, _now())
+        self._schedule.poll_before_expiry(key, loop_time())
         self._wake.set()
 
     async def aclose(self) -> None:
@@ -279,7 +280,7 @@ class Poller:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as polling:
             while self._has_work():
-                for poll in self._schedule.due(_now(), AT_ONCE - len(self._polls)):
+                for poll in self._schedule.due(loop_time(), AT_ONCE - len(self._polls)):
                     task = polling.create_task(self._poll(poll))
                     self._polls[task] = poll
                     task.add_done_callback(lambda _: self._wake.set())
@@ -290,7 +291,7 @@ class Poller:
         for task in [task for task in self._polls if task.done()]:
             poll = self._polls.pop(task)
             if task.cancelled():  # by a stranger, or with the loop before this one
-                self._schedule.failed(poll, _now())
+                self._schedule.failed(poll, loop_time())
         return bool(self._schedule.pushes or self._polls)
 
     async def _sleep(self) -> None:
@@ -298,7 +299,7 @@ class Poller:
         full = len(self._polls) >= AT_ONCE
         self._wakes_at = float("inf") if full else self._schedule.wake_at()
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(min(self._wakes_at, _now() + 3600), self._wake.set)
+        timer = loop.call_at(min(self._wakes_at, loop_time() + 3600), self._wake.set)
         try:
             await self._wake.wait()
         finally:
@@ -341,7 +342,7 @@ class Poller:
             request = requests.to_route(self._dialect, "pushes.get", **names)
         except ConfigurationError as error:  # the key cannot be part of a path
             self._lose(push, error)
-            self._schedule.finish(poll, _now())
+            self._schedule.finish(poll, loop_time())
             return
         answer = await self._ask(poll, request)
         if answer is None:
@@ -355,7 +356,7 @@ class Poller:
             self._never_told.add(operation.status)
         self._tell(push, operation)
         push.trouble = None
-        self._schedule.finish(poll, _now())
+        self._schedule.finish(poll, loop_time())
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
         try:
@@ -374,7 +375,7 @@ class Poller:
         company, more = poll.company, True
         while more:
             if poll.page > 1:  # the first was paid for when the poll began
-                self._schedule.spend(company, _now())
+                self._schedule.spend(company, loop_time())
             request = page_request(self._dialect, company.id, poll.page, poll.page_size)
             answer = await self._ask(poll, request)
             if answer is None:
@@ -387,7 +388,7 @@ class Poller:
                 (self._unlistable if again else self._failed)(poll, error)
                 return
         company.trouble = None
-        self._schedule.finish(poll, _now())
+        self._schedule.finish(poll, loop_time())
         self.listed(company.id)
 
     def _take(self, poll: ListPoll, page: answers.Rows) -> bool:
@@ -398,7 +399,7 @@ class Poller:
         operations = page.operations(indexes, exact=self.exact) if news else []
         for (push, _), operation in zip(news, operations, strict=True):
             if operation is None or self._says_too_little(push, operation):
-                self._schedule.single_out(push, _now())
+                self._schedule.single_out(push, loop_time())
             else:
                 self._tell(push, operation)
         return more
@@ -439,12 +440,12 @@ class Poller:
                 self._note(poll, error)  # and take it as Pending
             else:
                 self._lose(poll.push, error)
-            self._schedule.finish(poll, _now())
+            self._schedule.finish(poll, loop_time())
 
     def _failed(self, poll: Poll, error: IntegrationError, wait: float | None = None) -> None:
         """Repeat the poll later: when the service says, or else with growing pauses."""
         self._note(poll, error)
-        self._schedule.failed(poll, _now(), wait=wait or 0.0)
+        self._schedule.failed(poll, loop_time(), wait=wait or 0.0)
 
     def _note(self, poll: Poll, error: IntegrationError) -> None:
         target = poll.push if isinstance(poll, SinglePoll) else poll.company
@@ -456,13 +457,13 @@ class Poller:
     def _unlistable(self, poll: ListPoll, error: IntegrationError) -> None:
         level = logging.WARNING if isinstance(error, MalformedResponse) else logging.INFO
         logger.log(level, "%s The company's pushes are polled one by one.", error)
-        self._schedule.unlistable(poll, _now())
+        self._schedule.unlistable(poll, loop_time())
 
     def _refused(self, poll: Poll, error: IntegrationError) -> None:
         """Give up all pushes, because of the account, the API key or the client."""
         for push in list(self._schedule.pushes.values()):
             self._lose(push, error)
-        self._schedule.finish(poll, _now())
+        self._schedule.finish(poll, loop_time())
 
     # Telling
 
@@ -476,7 +477,7 @@ class Poller:
                 follower.changed(push.key, operation)
             return
         try:
-            self._schedule.ended(push, _now(), _took(operation))
+            self._schedule.ended(push, loop_time(), _took(operation))
             self._check_notifications()
         finally:  # the end is known, even if a bug in the rules stops the loop
             for follower in push.followers:
@@ -507,11 +508,6 @@ class Poller:
     def _tell_listeners(self, company_id: str | None) -> None:
         for listener in tuple(self.listeners):
             listener(company_id)
-
-
-def _now() -> float:
-    """Return the time of the running loop; it never goes back, and stands still in sleep."""
-    return asyncio.get_running_loop().time()
 
 
 def _tell_lost(push: OpenPush, error: IntegrationError) -> None:
@@ -553,4 +549,4 @@ def _may_lag(push: OpenPush) -> bool:
     if not push.exists:
         return False
     before = push.trouble.error if push.trouble is not None else None
-    return not isinstance(before, NotFound) or _now() - push.born < NEWBORN
+    return not isinstance(before, NotFound) or loop_time() - push.born < NEWBORN

@@ -138,7 +138,7 @@ class Run:
         self._start_worker()
 
     def _start_worker(self) -> None:
-        self._dispatcher.start(self._work())
+        self._dispatcher.tasks.start(self._work())
         self._workers += 1
 
     async def _work(self) -> None:

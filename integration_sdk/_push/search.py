@@ -30,6 +30,7 @@ from integration_sdk._push.evidence import (
     may_resend,
 )
 from integration_sdk._push.table import after
+from integration_sdk._push.tasks import loop_time
 from integration_sdk._store.row import Row, State
 from integration_sdk.errors import JournalError
 
@@ -97,9 +98,9 @@ class Search:
     def seek(self, company_id: str) -> None:
         """Search for the company's LOST rows, until none is left."""
         company = self._of(company_id)
-        if not company.is_searched and not self.dispatcher.closing.is_set():
+        if not company.is_searched and not self.dispatcher.tasks.closing.is_set():
             company.is_searched = True
-            self.dispatcher.start(self._seek(company_id, company))
+            self.dispatcher.tasks.start(self._seek(company_id, company))
 
     def sweep(self, company_id: str | None) -> None:
         """Look once more for pushes in doubt of a company that has just been listed.
@@ -108,18 +109,18 @@ class Search:
         """
         d = self.dispatcher
         for name in {row.company for row in d.doubts(company_id)}:
-            company, now = self._of(name), d.now()
+            company, now = self._of(name), loop_time()
             pause = AFTER_NOTIFICATION if company_id is None else AFTER_LISTING
             at = max(now, company.next_sweep(pause, now))
             late = company_id is not None and at > now  # the next listing is early enough
-            if late or company.is_searched or company.swept_at > now or d.closing.is_set():
+            if late or company.is_searched or company.swept_at > now or d.tasks.closing.is_set():
                 continue
             company.swept_at = at
             self._start_sweep(name, at - now)
 
     def _start_sweep(self, company_id: str, wait: float) -> None:
         self._of(company_id).sweeps += 1
-        self.dispatcher.start(self._sweep(company_id, wait))
+        self.dispatcher.tasks.start(self._sweep(company_id, wait))
 
     def unsettled(self, row: Row) -> None:
         """Tell whoever waits for *row*, which has come into DOUBT; or send it again, if we may."""
@@ -134,7 +135,7 @@ class Search:
 
     def _resend_or_tell(self, row: Row) -> None:
         if self._may_resend(row):
-            self.dispatcher.start(self.dispatcher.sender.resend_missing(row))
+            self.dispatcher.tasks.start(self.dispatcher.sender.resend_missing(row))
         else:
             self.dispatcher.tell(row)
 
@@ -143,7 +144,7 @@ class Search:
         return (
             self.policy.resends
             and any(push.outcome is None for push in d.handles.of(row.id))
-            and not (d.stopped or d.closing.is_set())
+            and not (d.stopped or d.tasks.closing.is_set())
             and may_resend(
                 row,
                 self.found.get(row.id),
@@ -164,7 +165,7 @@ class Search:
         waited: dict[str, float] = {}
         so_far, pause = 0.0, FIRST
         while asked := self._lost(company_id):
-            if not await self.dispatcher.sleep(pause):
+            if not await self.dispatcher.tasks.sleep(pause):
                 return
             waited = {row: waited.get(row, 0.0) + pause for row in asked}
             so_far += pause
@@ -173,7 +174,7 @@ class Search:
             await self.look(company_id, waited)
 
     def _end(self, company_id: str, company: _Company) -> None:
-        company.is_searched, company.since = False, self.dispatcher.now()
+        company.is_searched, company.since = False, loop_time()
         if self._lost(company_id):
             self.seek(company_id)
         elif self._awaits_another(company_id):
@@ -192,7 +193,7 @@ class Search:
     async def _sweep(self, company_id: str, wait: float) -> None:
         try:
             for _ in range(2):
-                if wait and not await self.dispatcher.sleep(wait):
+                if wait and not await self.dispatcher.tasks.sleep(wait):
                     return
                 await self.look(company_id, {})
                 if not self._awaits_another(company_id):
@@ -215,13 +216,13 @@ class Search:
     async def look(self, company_id: str, waited: Mapping[str, float]) -> None:
         """List the company's pushes once, when the budget allows, and judge all rows in doubt."""
         d, company = self.dispatcher, self._of(company_id)
-        while (wait := company.wait(d.now())) > 0:  # others may list it meanwhile
-            if not await d.sleep(wait):
+        while (wait := company.wait(loop_time())) > 0:  # others may list it meanwhile
+            if not await d.tasks.sleep(wait):
                 return
         asked = d.doubts(company_id)  # the listing may lack what is sent from here on
         if not asked:
             return
-        company.listed.append(d.now())
+        company.listed.append(loop_time())
         listing = await d.wire.list_back_to(company_id, asked)
         policy = self.policy
         judging = Judging(asked, listing, policy.path_names, policy.exclusive)
@@ -266,5 +267,5 @@ class Search:
     def _of(self, company_id: str) -> _Company:
         company = self._companies.get(company_id)
         if company is None:
-            company = self._companies[company_id] = _Company(self.dispatcher.now())
+            company = self._companies[company_id] = _Company(loop_time())
         return company

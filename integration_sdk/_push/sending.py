@@ -34,6 +34,7 @@ from integration_sdk._push.dispatcher import CANCELLED, Fresher, Moved
 from integration_sdk._push.evidence import answers_another
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event, SendResult, after, classify, sent_again
+from integration_sdk._push.tasks import loop_time
 from integration_sdk._push.wire import SNAPSHOT
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
 from integration_sdk._system import current_task_cancelled
@@ -195,7 +196,7 @@ class Sender:
             if push.intent is None:
                 d.refuse(push, NotSent(f"not sent: {CANCELLED}"))
             else:
-                d.start(d.restart(push.intent))
+                d.tasks.start(d.restart(push.intent))
             raise
         except Exception as error:
             d.refuse(push, NotSent(f"not sent: {error!r}"))
@@ -224,8 +225,8 @@ class Sender:
     async def _on_record(self, push: Push, row: Row) -> Row | None:
         """Record *row* for *push*, or let it join; return the row to send here and now, if any."""
         d = self.dispatcher
-        company = d.company(row.company)
-        await d.acts_for(company)
+        company = d.companies.of(row.company)
+        await d.companies.acts_for(company)
         if self.check and not await self._is_known(row):
             await self.check(push.request)
         while True:
@@ -263,8 +264,8 @@ class Sender:
 
     def _hand_over(self, row: Row) -> Row | None:
         d = self.dispatcher
-        if not d.company(row.company).is_ours:
-            d.heed(row)
+        if not d.companies.of(row.company).is_ours:
+            d.companies.heed(row)
             return None
         if row.id in d.rows:  # its company has been taken since
             return None
@@ -285,8 +286,8 @@ class Sender:
         match row.state:
             case State.QUEUED | State.SENDING | State.OPEN | State.LOST:
                 d.handles.join(push, row.id)
-                if row.id not in d.rows and not d.company(row.company).is_ours:
-                    d.heed(row)
+                if row.id not in d.rows and not d.companies.of(row.company).is_ours:
+                    d.companies.heed(row)
                 elif row.id not in d.rows or row.state is State.OPEN:
                     d.arrive(row)
                 elif row.state is State.LOST and row.id not in d.carried:
@@ -330,9 +331,9 @@ class Sender:
             if row.id in d.rows:
                 d.leave(d.rows[row.id], error)
             if not d.stopped:  # the store will be back
-                d.start(d.restart(row.id))
+                d.tasks.start(d.restart(row.id))
         except asyncio.CancelledError:
-            d.start(d.restart(row.id))
+            d.tasks.start(d.restart(row.id))
             raise
         finally:
             del d.carried[row.id]
@@ -340,13 +341,13 @@ class Sender:
         if now is not None and now.state is State.LOST:
             d.arrive(now)
         elif now is not None and now.state is State.SENDING and not d.stopped:
-            d.start(d.restart(row.id))  # an old read, which came after its end
+            d.tasks.start(d.restart(row.id))  # an old read, which came after its end
 
     async def _carry(self, row: Row, call: Request | None) -> None:
         d, company = self.dispatcher, row.company
         first: float | None = None
         for attempt in count():
-            if d.stopped or d.closing.is_set():
+            if d.stopped or d.tasks.closing.is_set():
                 await self._withdraw(row)
                 return
             more = attempt + 1 < self.policy.retry.attempts
@@ -355,7 +356,7 @@ class Sender:
             row, result = await self._transmit(row, call, more=more)
             if not (more and self._may_go_again(row) and self.policy.waits_for(result)):
                 return
-            if d.stopped or not await d.sleep(self._pause(attempt, result), d.halted):
+            if d.stopped or not await d.tasks.sleep(self._pause(attempt, result), d.tasks.halted):
                 continue
             if row.state is State.LOST:
                 await d.search.look(company, {})
@@ -379,7 +380,7 @@ class Sender:
 
         The loop's clock stands still then, and the service forgets idempotency keys meanwhile.
         """
-        steady = self.dispatcher.now()
+        steady = loop_time()
         self._ahead = max(self._ahead, time.time() - steady)
         return steady + self._ahead
 
@@ -392,12 +393,13 @@ class Sender:
             d.leave(row, NotSent(f"not sent: {LEFT_BEHIND}"))
             return
         why: IntegrationError = NotSent(f"not sent: {LEFT_BEHIND}")
-        if d.stopped and not d.closing.is_set():
+        if d.stopped and not d.tasks.closing.is_set():
             why = d.stopped
         try:
             await d.step(row, Event.ABANDONED, fresher=why)
         except JournalError as error:
-            logger.warning("%s was not sent, but a later run will send it: %s", row, error)
+            level = logging.DEBUG if d.stopped else logging.WARNING  # else all has been said once
+            logger.log(level, "%s was not sent, but a later run will send it: %s", row, error)
             d.leave(row, why)
 
     async def _transmit(
@@ -415,7 +417,7 @@ class Sender:
         except (InvalidRecord, ConfigurationError) as error:
             row = await d.step(row, Event.REFUSED, fresher=error, error=str(error))
             return row, SendResult(Phase.NEVER_LEFT, error=error)
-        began = d.now()
+        began = loop_time()
         row, reply = await self._sent(row, call, snapshot)
         result = self._read(row, call, reply)
         row = await self._answered(row, result, replay=replay, more=more)
@@ -430,7 +432,7 @@ class Sender:
         try:
             async with d.wire.service.slot(call) as slot:
                 self.in_line.discard(task)
-                if d.stopped or d.closing.is_set():
+                if d.stopped or d.tasks.closing.is_set():
                     return row, _unsent(LEFT_BEHIND)
                 row = await d.step(
                     row,
@@ -443,7 +445,7 @@ class Sender:
                 )
                 return row, await self._send(row, slot)
         except asyncio.CancelledError:
-            if task in self.in_line and d.closing.is_set():
+            if task in self.in_line and d.tasks.closing.is_set():
                 task.uncancel()
                 return row, _unsent(LEFT_BEHIND)
             raise
@@ -541,7 +543,7 @@ class Sender:
             logger.warning(lost, row, error)
         elif row.state is State.REFUSED and error is not None:
             locked_out = isinstance(error, Unauthorized) and self._key_refusals.are_final(
-                began, d.now()
+                began, loop_time()
             )
             # A pause that is too long for one company ends a run, which would wait for it.
             is_too_long = bool(d.runs) and not self.policy.waits_for(result)
@@ -558,7 +560,7 @@ class Sender:
         It serves all pushes of the company that are sent after it; the younger it is, the fewer
         pushes of others become candidates.
         """
-        now = self.dispatcher.now()
+        now = loop_time()
         self._pushes += 1
         taken = self._snapshots.get(company_id)
         if (
@@ -580,7 +582,7 @@ class Sender:
         taken = self._snapshots[company_id] = _Snapshot(
             until=now + SNAPSHOT_AGE,
             until_push=self._pushes + SNAPSHOT_PUSHES,
-            task=self.dispatcher.start(self._take(company_id, now)),
+            task=self.dispatcher.tasks.start(self._take(company_id, now)),
         )
         return taken
 
@@ -609,10 +611,10 @@ class Sender:
             d.handles.end_wait(push)  # it begins anew with the new row
             d.handles.join(push, again.id)
         d.arrive(decided)
-        if d.company(row.company).is_ours:
+        if d.companies.of(row.company).is_ours:
             d.arrive(again)
         else:
-            d.heed(again)
+            d.companies.heed(again)
         return again
 
     async def resend_missing(self, row: Row) -> None:

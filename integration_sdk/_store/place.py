@@ -90,7 +90,8 @@ def refuse_strangers(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise JournalError(f"{path} is not a regular file; a journal is not opened through a link.")
+        what = "a link: name the file itself" if stat.S_ISLNK(found.st_mode) else "no regular file"
+        raise JournalError(f"The journal {path} cannot be opened: it is {what}.")
     if found.st_nlink > 1:
         raise JournalError(
             f"{path} has a second name (a hard link), under which another process could open it: "

@@ -130,6 +130,11 @@ _READ: Final = """
     SELECT document, payload, snapshot FROM pushes
     LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
 """
+_OF_REFERENCE: Final = """
+    (reference = ${0} AND decision IS DISTINCT FROM 'resend'
+        OR reference = ${0} AND decision = 'resend')
+"""
+"""Two indexes have it, one for each."""
 _LOOK: Final = f"""
     SELECT company FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
         company = ANY($2::text[]) AND state = '{State.QUEUED}' AND writer <> $3
@@ -438,13 +443,13 @@ class PostgresRows:
     ) -> list[Row]:
         """Return the rows for which all conditions hold, in the order of `add`."""
         conditions = {
-            "id = ANY(${})": None if ids is None else list(ids),
-            "reference = ${}": reference and indexed(reference),
-            "company = ${}": company and indexed(company),
-            "state = ${}": state and state.value,
+            "id = ANY(${0})": None if ids is None else list(ids),
+            _OF_REFERENCE: reference and indexed(reference),
+            "company = ${0}": company and indexed(company),
         }
         given = {one: value for one, value in conditions.items() if value is not None}
         which = [one.format(at) for at, one in enumerate(given, 2)]
+        which += [f"state = '{state}'"] if state else []  # not a parameter: as the index has it
         which += [f"state NOT IN {_SETTLED}"] if live else []
         return await self._read(" AND ".join(which or ["TRUE"]), *given.values())
 

@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from integration_sdk._checks import is_number, whole_number
-from integration_sdk._store.database import Postgres, without_password
+from integration_sdk._store.database import Postgres, shown, without_password
 from integration_sdk._store.memory import MemoryDocuments, MemoryRows
 from integration_sdk._store.postgres import PostgresDocuments, PostgresRows
 from integration_sdk._store.rate import Limit, MemoryRates, RateKeeper, StoreRate
 from integration_sdk._store.row import Owner, Row
 from integration_sdk._store.rows import Documents, Rows
 from integration_sdk._store.sqlite import SqliteDocuments, SqliteRows, SqliteThread, read_file
-from integration_sdk.errors import ConfigurationError, JournalInUse
+from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 
 POSTGRES: Final = ("postgresql://", "postgres://")
 
@@ -27,8 +27,8 @@ class Store:
 
     Pass it wherever there is a ``journal=`` or ``store=``. ``Store("state.db")`` is a SQLite file,
     for one process at a time; it survives crashes and power loss. ``Store("postgresql://...")`` is
-    a database for any number of processes. ``Store()`` is memory. A store opens at its first use;
-    close it with `aclose` or ``async with``.
+    a database for any number of processes. ``Store()`` is memory. A store opens at its first use,
+    for one event loop at a time; close it with `aclose` or ``async with``.
 
     Example::
 
@@ -73,7 +73,7 @@ class Store:
         elif where is not None and not is_path(where):
             raise ConfigurationError(
                 "a Store takes the path of a file, a postgresql:// URL, or None for memory, "
-                f"not {where!r}"
+                f"not {shown(where)}"
             )
         elif where is not None:
             self._path = Path(where)
@@ -82,6 +82,8 @@ class Store:
         self._owner: Owner | None = None  # of what is in memory
         self._file: SqliteThread | None = None
         self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocks = 0
         self._lent: Rows | None = None
         self._documents: MemoryDocuments | SqliteDocuments | PostgresDocuments | None = None
 
@@ -95,6 +97,8 @@ class Store:
         return f"Store({', '.join(given)})"
 
     async def __aenter__(self) -> Self:
+        self._check_loop()
+        self._blocks += 1
         return self
 
     async def __aexit__(
@@ -103,10 +107,13 @@ class Store:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        self._blocks -= 1
+        if not self._blocks:  # else another task is in a block of its own
+            await self.aclose()
 
     async def aclose(self) -> None:
         """Finish pending work and close the store. Leave the blocks that use it first."""
+        self._check_loop()
         await self.take_back()
         file, self._file = self._file, None
         if file is not None:
@@ -116,6 +123,19 @@ class Store:
             await documents.close()
         if self._database is not None:
             await self._database.aclose()
+        self._loop = None
+
+    def _check_loop(self) -> None:
+        loop, before = asyncio.get_running_loop(), self._loop
+        if before is loop:
+            return
+        if before is not None and not before.is_closed():
+            raise JournalError(
+                f"{self} is in use by another event loop that still runs: use a Store for each "
+                "loop and thread, or close it there first"
+            )
+        self._loop, self._opening = loop, asyncio.Lock()
+        self._lent = self._documents = None  # whoever had them has ended with the loop before
 
     @property
     def shared(self) -> bool:
@@ -169,6 +189,7 @@ class Store:
             JournalError: The file belongs to another user, is not a journal, or is damaged.
             StoreUnavailable: The database cannot be reached.
         """
+        self._check_loop()
         if self._lent is not None:
             raise JournalInUse(
                 f"{self} is in use by another coordinator: leave its block first, or use "
@@ -211,7 +232,11 @@ class Store:
         return await self._memory[0].rows()
 
     async def _opened(self, base_url: str | None, dialect: str) -> SqliteThread | None:
+        self._check_loop()
         async with self._opening:
+            if self._file is not None and self._file.is_left:
+                left, self._file = self._file, None
+                await left.close()
             if self._path is not None and self._file is None:
                 self._file = await SqliteThread.open(self._path, self._scope)
             if base_url is not None:

@@ -87,8 +87,12 @@ class Sandbox:
         port: 0 for any that is free.
 
     Attributes:
+        api_key: The only key it accepts.
+        dialect: The dialect it speaks.
         clock: The service's; ``clock.advance(hours=3)`` lets them pass at once.
         faults: The faults in force; call its methods to add more.
+        requests: The latest requests (`remember`), newest last; clear it as you like.
+        notifications: The latest delivery attempts (`remember`), newest last; clear it, too.
     """
 
     def __init__(
@@ -130,16 +134,16 @@ class Sandbox:
             port=port,
         )
         router = Router(dialect)
-        self._service = Service(self._settings, router.find, given)
-        self.clock = self._service.clock
-        self.faults = Faults(self._service, router.samples)
-        self._service.through = self.faults.through
-        control = Control(self._service, self.faults)
-        self._server = Server(control.respond, self._service.refuse, self.clock, remember)
-        self._notifier = Notifier(self.clock, self._service.ledger, seed, remember=remember)
+        self._service = service = Service(self._settings, router.find, given)
+        self.api_key, self.dialect, self.clock = self._settings.api_key, dialect, service.clock
+        self.faults = Faults(service, router.samples)
+        service.through = self.faults.through
+        control = Control(service, self.faults)
+        self._server = Server(control.respond, service.refuse, self.clock, remember)
+        self._notifier = Notifier(self.clock, service.ledger, seed, remember=remember)
+        self.requests = self._server.seen
+        self.notifications = self._notifier.deliveries
         self._bound: int | None = None
-
-    # ------------------------------------------------------------------ serving
 
     async def start(self) -> Self:
         """Start to listen. OSError if the port is taken."""
@@ -163,8 +167,6 @@ class Sandbox:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    # ------------------------------------------------------------------ what to connect to
-
     @property
     def base_url(self) -> str:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
@@ -178,18 +180,6 @@ class Sandbox:
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self._bound}"
-
-    @property
-    def api_key(self) -> str:
-        """The only key it accepts."""
-        return self._settings.api_key
-
-    @property
-    def dialect(self) -> DialectName:
-        """The dialect it speaks."""
-        return self._settings.dialect
-
-    # ------------------------------------------------------------------ what it holds
 
     @property
     def companies(self) -> list[Company]:
@@ -220,8 +210,6 @@ class Sandbox:
         """Bring an offline platform back; it then processes its pending pushes."""
         self._service.bring_online(connection)
 
-    # ------------------------------------------------------------------ whom it tells
-
     def subscribe(
         self,
         url: str,
@@ -248,18 +236,6 @@ class Sandbox:
     def unsubscribe(self, to: Subscription) -> None:
         """Stop posting to this subscriber."""
         self._notifier.unsubscribe(to)
-
-    @property
-    def notifications(self) -> list[Delivery]:
-        """The latest delivery attempts (`remember`), newest last; clear it as you like."""
-        return self._notifier.deliveries
-
-    # ------------------------------------------------------------------ what it saw
-
-    @property
-    def requests(self) -> list[RecordedRequest]:
-        """The latest requests (`remember`), newest last; clear it as you like."""
-        return self._server.seen
 
     @property
     def served(self) -> int:

@@ -42,7 +42,6 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     Respond,
-    World,
     decode,
     encode,
 )
@@ -90,9 +89,6 @@ class Scope(TypedDict, total=False):
     probability: Annotated[float, Meta(ge=0, le=1)]
 
 
-# ---------------------------------------------------------------------- rules
-
-
 @define(eq=False)
 class Rule:
     """A fault in force.
@@ -109,9 +105,7 @@ class Rule:
     act: Act = field(repr=False)
     matches: Callable[[Call], bool] = field(repr=False)
     chance: random.Random = field(repr=False)
-    skip: int = 0
-    times: int | None = None
-    probability: float = 1.0
+    scope: Scope
     in_front: bool = False
     limits: bool = False
     since: float = -inf
@@ -122,7 +116,7 @@ class Rule:
 
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
-        return now >= self.until or (self.times is not None and self.hits >= self.times)
+        return now >= self.until or self.hits >= (self.scope.get("times") or inf)
 
     def plain(self) -> Any:
         """Return its entry as JSON has it; what JSON cannot hold is described."""
@@ -133,7 +127,9 @@ class Rule:
         if call.now < self.since or self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
-        if self._seen <= self.skip or self.chance.random() >= self.probability:
+        if self._seen <= (self.scope.get("skip") or 0):
+            return False
+        if self.chance.random() >= self.scope.get("probability", 1.0):
             return False
         self.hits += not self.limits
         return True
@@ -179,12 +175,7 @@ class Rules:
         return await proceed()
 
     def add(
-        self,
-        act: Act,
-        *,
-        in_front: bool = False,
-        outermost: bool = False,
-        **scope: Unpack[Scope],
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
@@ -219,9 +210,7 @@ class Rules:
                 raise ValueError(f"fault {number}: {error}") from None
 
     def listed(self, now: float | None = None) -> list[dict[str, Any]]:
-        """Return entries of `add_listed`, and to how many calls each applied; without those that
-        are over *now*.
-        """
+        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
         rules = [rule for rule in self if now is None or not rule.is_over(now)]
         return [{**rule.plain(), "hits": rule.hits} for rule in rules]
 
@@ -231,10 +220,8 @@ class Rules:
         Raises:
             ValueError: It is no list of faults.
         """
-        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
-        self._rules = [
-            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
-        ]
+        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
+        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -243,8 +230,6 @@ class Rules:
     def clear(self) -> None:
         """End all faults."""
         self._rules.clear()
-
-    # ------------------------------------------------------------------ how the faults add theirs
 
     def _add(
         self,
@@ -257,16 +242,9 @@ class Rules:
         limits: bool = False,
     ) -> Rule:
         """Add a fault; *only* says which calls it can concern, whatever the route is."""
-        rule = Rule(
-            act,
-            self._matcher(scope.get("route", ""), only),
-            random.Random(self._chance.random()),
-            scope.get("skip") or 0,
-            scope.get("times"),
-            scope.get("probability", 1.0),
-            in_front or outermost,
-            limits,
-        )
+        matches = self._matcher(scope.get("route", ""), only)
+        chance = random.Random(self._chance.random())
+        rule = Rule(act, matches, chance, scope, in_front or outermost, limits)
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
@@ -307,22 +285,23 @@ class Rules:
 
         return self._add(act, scope, only=only, in_front=True)
 
-    def _world(
-        self, scope: Scope, only: re.Pattern[str] | None, change: Callable[[World], World]
-    ) -> Rule:
+    def _world(self, scope: Scope, only: re.Pattern[str] | None, **changes: Any) -> Rule:
         """Change the world for a call."""
 
         async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = change(call.world)
+            call.world = evolve(call.world, **changes)
             return await proceed()
 
         return self._add(act, scope, only=only)
 
     def _told(self, scope: Scope, change: Callable[[Notices], Notices]) -> Rule:
         """Change the notifications of a push."""
-        return self._world(
-            scope, PUSHES, lambda world: evolve(world, notices=change(world.notices))
-        )
+
+        async def act(call: Call, proceed: Proceed) -> Answer:
+            call.world = evolve(call.world, notices=change(call.world.notices))
+            return await proceed()
+
+        return self._add(act, scope, only=PUSHES)
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
@@ -368,8 +347,6 @@ def _pattern(route: str) -> str:
     return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"
 
 
-# ---------------------------------------------------------------------- their arguments
-
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []
 """The names of all faults."""
@@ -407,9 +384,6 @@ def _checking(method: Callable[..., Rule]) -> Callable[..., Rule]:
     return add
 
 
-# ---------------------------------------------------------------------- the faults
-
-
 @_checked
 class Faults(Rules):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
@@ -423,8 +397,6 @@ class Faults(Rules):
         ValueError: A value cannot be, or the route matches no call that the service has. For
             other addresses, give a compiled pattern.
     """
-
-    # ------------------------------------------------------------------ refusals
 
     def status(
         self,
@@ -540,8 +512,6 @@ class Faults(Rules):
         # Outermost, so that time spent in other faults counts as work.
         return self._add(act, scope, outermost=True, limits=True)
 
-    # ------------------------------------------------------------------ time and the line
-
     def latency(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Wait *seconds* before looking at a request."""
         draw = self._draw(seconds)
@@ -581,15 +551,13 @@ class Faults(Rules):
 
         return self._changing(scope, pieces=pieces)
 
-    # ------------------------------------------------------------------ lists
-
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-        return self._world(scope, None, lambda world: evolve(world, page_size_cap=size))
+        return self._world(scope, None, page_size_cap=size)
 
     def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._world(scope, PUSH_LIST, lambda world: evolve(world, list_lag=seconds))
+        return self._world(scope, PUSH_LIST, list_lag=seconds)
 
     def drift(
         self,
@@ -629,12 +597,10 @@ class Faults(Rules):
 
         return self._add(act, scope, only=DATA_LISTS)
 
-    # ------------------------------------------------------------------ pushes
-
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_seconds=draw))
+        return self._world(scope, PUSHES, push_seconds=draw)
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
@@ -642,7 +608,7 @@ class Faults(Rules):
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         problem = Problem(item, message, "PlatformValidator")
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_failure=problem))
+        return self._world(scope, PUSHES, push_failure=problem)
 
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
@@ -658,7 +624,7 @@ class Faults(Rules):
                 "no push is processed after its deadline"
             )
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, late_effect=draw))
+        return self._world(scope, PUSHES, late_effect=draw)
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
@@ -680,8 +646,6 @@ class Faults(Rules):
             return answer
 
         return self._add(act, scope, only=PUSHES)
-
-    # ------------------------------------------------------------------ notifications
 
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
         """Subscribers are not notified of the ends of these pushes."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import count, islice
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -187,22 +187,6 @@ def _changes(op: Operation) -> list[dict[str, Any]] | None:
     return [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
 
 
-class Watcher(Protocol):
-    """Who is told of pushes."""
-
-    def recorded(self, operation: Operation) -> None:
-        """*operation* has been recorded."""
-        ...
-
-    def due(self, end: float) -> None:
-        """A push will end at *end*."""
-        ...
-
-    def ended(self, operation: Operation) -> None:
-        """*operation* has ended."""
-        ...
-
-
 class Ledger:
     """Every push that the service has recorded, in the order of the requests.
 
@@ -210,6 +194,10 @@ class Ledger:
         chance: Determines keys.
         take_effect: Called once with each push that ends without known problems; sets its
             ``data``, or ``problems`` found only then.
+
+    Attributes:
+        watch: Called with each push once it is recorded, and again once it has ended.
+        ends_at: Called with the time at which a push will end.
     """
 
     def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
@@ -219,7 +207,8 @@ class Ledger:
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
-        self.watcher: Watcher | None = None
+        self.watch: Callable[[Operation], None] = lambda operation: None
+        self.ends_at: Callable[[float], None] = lambda end: None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
@@ -239,8 +228,7 @@ class Ledger:
         """Add *operation*."""
         self._by_key[operation.key] = operation
         self._of_company.setdefault(operation.company, []).append(operation)
-        if self.watcher is not None:
-            self.watcher.recorded(operation)
+        self.watch(operation)
         self._note_end(operation)
 
     def hurry(self, operation: Operation, ends: float) -> None:
@@ -277,8 +265,7 @@ class Ledger:
     def _note_end(self, operation: Operation) -> None:
         if operation.end < inf:
             heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
-            if self.watcher is not None:
-                self.watcher.due(operation.end)
+            self.ends_at(operation.end)
 
     def _finish(self, operation: Operation, at: float) -> None:
         # "The service guarantees the operation is not processed after the deadline." Only the
@@ -293,5 +280,4 @@ class Ledger:
             operation.status = "Failed" if operation.problems else "Success"
         operation.completed = at
         operation.row = None
-        if self.watcher is not None:
-            self.watcher.ended(operation)
+        self.watch(operation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
@@ -16,11 +17,12 @@ from attrs import evolve
 
 from integration_sdk.sandbox._account import (
     DAY,
+    FREE_DAYS,
     Company,
     Connection,
-    Plan,
     Quota,
     Replays,
+    account_expired,
     found_company,
 )
 from integration_sdk.sandbox._books import Books, DataSet, Source
@@ -76,7 +78,7 @@ class Service:
         founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
         self.companies = {company.id: company for company in founded}
         self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
-        self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
+        self._expires = now + (FREE_DAYS - settings.account_age_days) * DAY
         self.wording = Wording(settings.connection_name, settings.published)
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
@@ -85,8 +87,6 @@ class Service:
         self._replays = Replays()
         self._given = given
         self._books: dict[str, Books] = {}
-
-    # ------------------------------------------------------------------ answering
 
     async def respond(self, call: Call) -> Answer:
         """Answer *call*; a refusal has the documented error body."""
@@ -104,8 +104,7 @@ class Service:
     async def _counted(self, call: Call) -> Answer:
         if not self.has_key(call):
             problem = Problem("Authorization", "The API key is incorrect", "Authentication")
-            headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, problems=[problem], headers=headers)
+            raise Refused(401, problems=[problem], headers={"WWW-Authenticate": "Basic"})
         told = self._quota.count(call.now)
         try:
             answer = await self._admitted(call)
@@ -114,20 +113,17 @@ class Service:
         return evolve(answer, headers={**told, **answer.headers}) if told else answer
 
     async def _admitted(self, call: Call) -> Answer:
-        self.plan.check_age(call.now)
-        if self.settings.published:
-            return await self._replays.through(call, self._faulty)
-        return await self._faulty(call)
-
-    async def _faulty(self, call: Call) -> Answer:
-        return await self.through(call, self._called, in_front=False)
+        if self.settings.free_plan and call.now > self._expires:
+            raise account_expired()
+        within = partial(self.through, respond=self._called, in_front=False)
+        return await (
+            self._replays.through(call, within) if self.settings.published else within(call)
+        )
 
     async def _called(self, call: Call) -> Answer:
         self.ledger.settle(call.now)
         endpoint, call.names = self._find(call.method, call.segments)
         return await endpoint(self, call)
-
-    # ------------------------------------------------------------------ what is there
 
     def company(self, company_id: str) -> Company:
         """The company *company_id*, or 404."""
@@ -170,8 +166,6 @@ class Service:
             given = None if self._given is None else self._given.get(scope, {})
             self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices, given)
         return self._books[scope]
-
-    # ------------------------------------------------------------------ pushing
 
     def push(
         self,
@@ -250,11 +244,10 @@ class Service:
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
         wanted = operation.record_id
-        if wanted is None:
+        records = self.data_set(operation.company, operation.data_type)
+        if wanted is None or records.get(wanted) is not None:
             return ()
-        if self.data_set(operation.company, operation.data_type).get(wanted) is None:
-            return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
-        return ()
+        return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
 
     def _take_effect(self, operation: Operation) -> None:
         """Apply *operation* to the books, if its record still exists."""

@@ -3,7 +3,7 @@
 The client is the public one, with an aiohttp session whose connections end in memory. So whatever
 sends, retries or polls inside the package, `Service.log` has each request that would have left the
 machine, and when. `Service.answer` says what goes wrong, or a `Fault` that stands around the
-service's answer; any number of faults combine. Tests and benchmarks share it, so it is of neither.
+service's answer; any number of faults combine. Tests and benchmarks share it.
 """
 
 from __future__ import annotations
