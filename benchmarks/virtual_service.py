@@ -184,7 +184,8 @@ class Service:
     def respond(self, asked: Asked) -> Answer:
         """Note *asked* and answer it, as the faults let it."""
         self.log.append(asked)
-        asked.held = self.by_key.get(asked.key)
+        held = self.by_key.get(asked.key)
+        asked.held = held if held and held.company == asked.company else None
         said = self.answer(asked) if self.answer else None
         proceed: Proceed = lambda: said or self.carry_out(asked)  # noqa: E731 - each fault wraps it
         for fault in self.faults:

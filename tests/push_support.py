@@ -169,10 +169,8 @@ async def coordinator(service: Service, **options: Any) -> AsyncIterator[Coordin
 
 
 def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushRequest:
-    company = number % companies
-    return PushRequest(
-        f"company-{company}", f"connection-{company}", "invoices", {"number": number}, **options
-    )
+    record = {"number": number}
+    return PushRequest(f"c-{number % companies}", "books", "invoices", record, **options)
 
 
 def unanswered(asked: Asked, proceed: Proceed) -> Answer:
@@ -197,9 +195,9 @@ def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
 
 async def listed(client: Client, service: Service) -> None:
     """Have polls list company 0, because others' pushes end."""
-    others = [service.add("company-0", "another") for _ in range(5)]
+    others = [service.add("c-0", "another") for _ in range(5)]
     await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in others))
-    del service.pushes["company-0"][-len(others) :]  # or lists would grow all day
+    del service.pushes["c-0"][-len(others) :]  # or lists would grow all day
 
 
 def searches(service: Service) -> int:

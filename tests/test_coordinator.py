@@ -240,7 +240,7 @@ async def test_a_doubt_is_logged_by_its_reference(caplog: pytest.LogCaptureFixtu
         await push
 
     begun, found = (record.getMessage() for record in caplog.records)
-    name = f"invoices 'INV-5' of company company-0 (intent {push.intent})"
+    name = f"invoices 'INV-5' of company c-0 (intent {push.intent})"
     assert begun.startswith(f"the answer to {name} was lost; the company's pushes are searched")
     assert found == f"{name} was found: it is push {push.key}"
 
@@ -282,7 +282,7 @@ async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) ->
     losing(service, carried_out=False)
     async with asyncio.timeout(10_000), coordinator(service) as pushes:
         push = await pushes.submit(request(5))
-        service.add("company-0", "connection-0", "invoices", {"number": 7}).key = key
+        service.add(record={"number": 7}).key = key
         outcome = await push
 
     assert isinstance(outcome.error, PushInDoubt)
@@ -301,7 +301,7 @@ async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
     ):
         push = await pushes.submit(request(5))
         assert (await push).status is OutcomeStatus.IN_DOUBT
-        late = service.add("company-0", "connection-0", "invoices", {"number": 5})
+        late = service.add(record={"number": 5})
         await asyncio.sleep(5)
         (client if whose == "client" else pushes).notify(late.key)
         await asyncio.sleep(20)
@@ -322,7 +322,7 @@ async def test_a_notification_that_comes_too_soon_is_heeded_a_little_later() -> 
         lists = service.count("list")
         pushes.notify("somebody's")
         await asyncio.sleep(0.5)
-        late = service.add("company-0", "connection-0", "invoices", {"number": 5})
+        late = service.add(record={"number": 5})
         for key in (late.key, "another's"):
             pushes.notify(key)
         await asyncio.sleep(1.5)
@@ -862,8 +862,8 @@ async def test_a_hint_wakes_who_waits_without_a_coordinator() -> None:
     """notify() of a coordinator is notify() of its client: one is enough for all."""
     service = Service(lambda _: 300.0)
     async with service.client() as client, client.coordinator() as pushes:
-        held = service.add("company-0", "connection-0", "invoices", {"number": 0})
-        wait = asyncio.create_task(client.wait(held.key, company_id="company-0"))
+        held = service.add(record={"number": 0})
+        wait = asyncio.create_task(client.wait(held.key, company_id="c-0"))
         await asyncio.sleep(100)
         held.ends = now()
         pushes.notify(held.key)

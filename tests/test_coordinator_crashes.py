@@ -31,7 +31,7 @@ from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, Push
 from integration_sdk.testing import VirtualTimeLoop
 from tests.push_support import Connect, breaking, collect, coordinator, request, requests
 
-POLL = "GET /companies/company-0/push"
+POLL = "GET /companies/c-0/push"
 
 
 class Bug(Exception):
@@ -65,7 +65,7 @@ async def test_a_broken_poller_ends_waits_and_polls_again(
     """Outcomes and waiters name the cause, which is logged once; the next push is polled."""
     service = Service(lambda _: 20.0)
     client = await connect(service, middlewares=[once(at)])
-    held = service.add("company-0", "connection-0", "invoices", {"number": 9})
+    held = service.add(record={"number": 9})
     async with asyncio.timeout(3600), client.coordinator() as pushes:
         waiting = asyncio.create_task(client.wait(held.key, company_id=held.company))
         outcomes = await collect(pushes.run(requests(3)))
@@ -215,13 +215,13 @@ async def a_day(journal: Path | None) -> list[PushOutcome | IntegrationError]:
         service.client() as client,
         client.coordinator(journal=journal, patience=2.0, max_open=8) as pushes,
     ):
-        held = service.add("company-0", "books", "invoices", {"number": 2})
+        held = service.add(record={"number": 2})
         twin, slow = named([20, 23])
         await asyncio.gather(
             *(see(run()), see(submit(twin)), see(submit(twin)), see(submit(slow, wait=0.5))),
             *(
-                see(client.wait(held.key, company_id="company-0")),
-                see(client.wait(held.key, company_id="company-0")),
+                see(client.wait(held.key, company_id="c-0")),
+                see(client.wait(held.key, company_id="c-0")),
             ),
         )
     return ends

@@ -175,7 +175,7 @@ async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash() -> None:
         client.coordinator(journal=journal, leave="cancel") as pushes,
     ):
         with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
-            await client.company("company-0").get()
+            await client.company("c-0").get()
         service.answer = None
         submits = [asyncio.ensure_future(pushes.submit(one)) for one in referenced(20)]
         await asyncio.sleep(30)

@@ -364,7 +364,7 @@ async def test_nothing_is_decided_once_the_block_was_left() -> None:
         async with coordinator(service, patience=2.0) as pushes:
             push = await pushes.submit(RECORD)
             await push
-        key = service.add("company-0", "connection-0", "invoices", {"number": 7}).key
+        key = service.add(record={"number": 7}).key
         decisions: list[dict[str, Any]] = [{"bind": key}, *({"decision": one} for one in DECISIONS)]
         for decision in decisions:
             with pytest.raises(ClientClosed):

@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Proceed, Service
-from integration_sdk import PushOperation, PushRequest
+from integration_sdk import PushOperation
+from tests.push_support import request
 
 pytestmark = pytest.mark.virtual_time
-
-
-def request(number: int) -> PushRequest:
-    return PushRequest(f"c-{number % 10}", "books", "invoices", {"number": number})
 
 
 async def shown(said: list[dict[str, Any]]) -> list[str]:
@@ -95,7 +92,7 @@ async def test_open_pushes_of_all_companies_keep_one_operation_until_somebody_lo
         Service(lambda _: inf).client() as client,
         client.coordinator(max_open=1000, leave="cancel") as pushes,
     ):
-        pushed = [await pushes.submit(request(number)) for number in range(1000)]
+        pushed = [await pushes.submit(request(number, companies=10)) for number in range(1000)]
         kept = alive() - others
         shown = [push.operation.company_id for push in pushed if push.operation]
 

@@ -44,7 +44,7 @@ from tests.push_support import (
 )
 
 pytestmark = pytest.mark.virtual_time
-LISTS = "GET /companies/company-0/push"
+LISTS = "GET /companies/c-0/push"
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
 
     def answer(call: Asked) -> Answer | None:
         if call.kind == "push" and b'"number":0' in call.body:
-            held = service.add("company-0", "connection-0", "invoices", {"number": 0})
+            held = service.add(record={"number": 0})
             return Answer.of({**service.shown(held, call.at), "pushOperationKey": "a/b"})
         return refusal(404) if call.kind == "list" else None
 
@@ -363,7 +363,7 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
         sent.append(call)
         if len(sent) > 1:
             return None
-        service.add("company-0", "connection-0", "invoices", {"number": 0})
+        service.add(record={"number": 0})
         return no_answer()
 
     service = Service(answer=answer, latency=takes)
@@ -390,7 +390,7 @@ async def test_a_mistyped_key_is_not_bound() -> None:
         for wrong in ("no-such-push", str(other.key)):
             with pytest.raises(ConfigurationError, match=r"^push "):
                 await pushes.decide(str(push.intent), bind=wrong)
-        held = service.add("company-0", "connection-0", "invoices", {"number": 0})
+        held = service.add(record={"number": 0})
         bound = await pushes.decide(str(push.intent), bind=held.key)
         assert bound is not None
         assert (await bound).status is OutcomeStatus.SUCCESS
@@ -452,7 +452,7 @@ async def test_lists_that_are_too_old_are_forgotten() -> None:
     """A thousand companies' lists would be 25 MiB: kept are those of ten minutes."""
     service = Service(takes=lambda _: 0.0)
     for number in range(20 * 150):
-        service.add(f"company-{number % 20}", "another", "invoices", {})
+        service.add(f"c-{number % 20}", "another", "invoices", {})
     async with coordinator(service) as pushes:
         for number in range(20):
             await (await pushes.submit(request(number, companies=20)))
@@ -520,7 +520,7 @@ async def test_an_answer_of_a_cache_is_no_outcome() -> None:
     def answer(call: Asked) -> Answer | None:
         if call.kind != "push":
             return None
-        held = service.add("company-0", "connection-0", "invoices", {"number": 99})
+        held = service.add(record={"number": 99})
         return Answer.of(service.shown(held, call.at))
 
     service = Service(takes=lambda _: 0.0, answer=answer)
@@ -628,7 +628,7 @@ async def test_an_end_that_is_cancelled_lets_go_of_everything(
     async def leave_in_a_hurry() -> None:
         client = await connect(service)
         with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
-            await client.company("company-0").get()
+            await client.company("c-0").get()
         service.answer = None
         async with (
             asyncio.timeout(5),

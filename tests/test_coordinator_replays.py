@@ -50,7 +50,7 @@ async def test_a_service_of_another_dialect_ends_the_run() -> None:
             return None
         number = json.loads(call.body)["number"]
         if number % 3 == 0:
-            service.add("company-0", "connection-0", "invoices", {"number": number})
+            service.add(record={"number": number})
             return no_answer()
         return None
 

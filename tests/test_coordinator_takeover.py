@@ -318,7 +318,7 @@ async def test_what_an_account_that_ended_kept_from_being_sent_stays_unsent(
     journal: AJournal,
 ) -> None:
     """A recovered push that was told to be REJECTED does not go out with a later run."""
-    lane = Lane("company-0", "connection-0", "invoices")
+    lane = Lane("c-0", "books", "invoices")
     await leave_behind(
         journal, *(new_row(lane, b'{"number": %d}' % n, id=str(n)) for n in range(30))
     )
@@ -391,7 +391,7 @@ async def test_a_recovered_doubt_can_be_decided_at_once(journal: AJournal, decis
     )
     service = Service()
     async with asyncio.timeout(3600), coordinator(service, journal=journal) as pushes:
-        key = service.add("company-0", "connection-0", "invoices", {"number": 1}).key
+        key = service.add(record={"number": 1}).key
         (recovered,) = pushes.recovered
         if decision == "bind":
             goes_on = await pushes.decide("old", bind=key)
@@ -416,7 +416,7 @@ async def test_a_push_in_doubt_can_be_named(journal: AJournal) -> None:
         with pytest.raises(KeyClaimed):
             await pushes.decide(str(push.intent), bind=str(other.key))
         assert pushes.in_doubt == (push,)
-        key = service.add("company-0", "connection-0", "invoices", {"another": 1}).key
+        key = service.add(record={"another": 1}).key
         named = await pushes.decide(str(push.intent), bind=key)
         assert named
         assert (await named).key == key

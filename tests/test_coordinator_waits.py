@@ -206,7 +206,7 @@ async def test_a_push_that_was_named_is_shared_like_any_other(journal: Journal) 
     async with coordinator(service, journal=journal, patience=2.0) as pushes:
         push = await pushes.submit(RECORD)
         await push
-        key = service.add("company-0", "connection-0", "invoices", {"another": 1}).key
+        key = service.add(record={"another": 1}).key
         named = await pushes.decide(str(push.intent), bind=key)
         waits = (5.0, None, 9.0, None)
         ended = await asyncio.gather(*(pushed(pushes, wait) for wait in waits))

@@ -37,7 +37,7 @@ from tests.push_support import (
     swallowed,
 )
 
-LANE = Lane("company-0", "connection-0", "invoices")
+LANE = Lane("c-0", "books", "invoices")
 ABSENT = Finding(Verdict.ABSENT)
 NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 
@@ -447,7 +447,7 @@ class Disputed(Journal):
     def _refuse(self, rows: Sequence[Row]) -> None:
         if any(row.reference == self.refused and row.state is State.SENDING for row in rows):
             self.refused = None
-            raise Fenced("company company-0 is another's")
+            raise Fenced("company c-0 is another's")
 
     async def lend(self, **owner: Any) -> Any:
         lent: Any = await super().lend(**owner)

@@ -242,15 +242,15 @@ async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh(connec
     crash: list[BaseException] = [ZeroDivisionError("a bug")]
     middleware = breaking(lambda _: crash[0] if crash else None)
     client = await connect(service, middlewares=[middleware])
-    keys = [held(service, number, f"company-{number}").key for number in range(3)]
-    waits = [client.wait(key, company_id=f"company-{number}") for number, key in enumerate(keys)]
+    keys = [held(service, number, f"c-{number}").key for number in range(3)]
+    waits = [client.wait(key, company_id=f"c-{number}") for number, key in enumerate(keys)]
     ended = await asyncio.gather(*waits, return_exceptions=True)
 
     assert [type(one) for one in ended] == [PollingStopped] * 3
     assert all(isinstance(one.__cause__, ZeroDivisionError) for one in ended)  # type: ignore[union-attr]  # checked above
 
     crash.clear()
-    assert (await client.wait(keys[0], company_id="company-0")).status is PushStatus.SUCCESS
+    assert (await client.wait(keys[0], company_id="c-0")).status is PushStatus.SUCCESS
 
 
 async def test_a_final_state_never_changes_back(connect: Connect) -> None:
@@ -303,7 +303,7 @@ async def test_closing_tells_who_waits(connect: Connect, caplog: pytest.LogCaptu
     client = await connect(service)
     waits = [
         asyncio.ensure_future(client.wait(one.key, company_id=one.company))
-        for one in (held(service, number, f"company-{number}") for number in range(2))
+        for one in (held(service, number, f"c-{number}") for number in range(2))
     ]
     await asyncio.sleep(5)
     await client.aclose()
@@ -412,20 +412,16 @@ async def test_every_waiter_has_an_error_of_its_own(connect: Connect, status: in
     assert {one.status for one in ended if isinstance(one, ApiError)} == {status}
 
 
-async def test_the_services_word_on_when_to_come_back_counts(connect: Connect) -> None:
-    """After a 429 with Retry-After nothing is asked of that company any sooner."""
-    service = Service(lambda _: 1.0)
-    asked: list[float] = []
-
-    def answer(request: Asked) -> Answer | None:
-        asked.append(now())
-        return refusal(429, Retry_After=30) if len(asked) == 1 else None
-
-    service.answer = answer
+@pytest.mark.parametrize("status", [429, 500])
+async def test_the_services_word_on_when_to_come_back_counts(connect: Connect, status: int) -> None:
+    """After an error with Retry-After nothing is asked of that company any sooner."""
+    first = iter([refusal(status, Retry_After=30)])
+    service = Service(lambda _: 1.0, answer=lambda _: next(first, None))
     await (await connect(service)).wait(held(service).key, company_id="company")
 
-    assert len(asked) == 2
-    assert asked[1] >= asked[0] + 30
+    polls = [one.at for one in service.log]
+    assert len(polls) == 2
+    assert polls[1] >= polls[0] + 30
 
 
 async def test_failing_polls_come_less_often(connect: Connect) -> None:
@@ -474,7 +470,7 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verd
     async with coordinator(service, patience=2.0) as pushes:
         push = await pushes.submit(request())
         for _ in range(pages):
-            service.add("company-0", "another")
+            service.add("c-0", "another")
         outcome = await push
 
     assert verdict in str(outcome.error)

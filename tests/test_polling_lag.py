@@ -10,17 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
-from integration_sdk import PushRequest
 from integration_sdk.testing import run_virtual
 from tests.budget_support import reads, unseen
+from tests.push_support import requests
 
 virtual = pytest.mark.virtual_time
 LAG = 2.0
 NO_LIST = reads(lambda _: refusal(405), "list")
-
-
-def requests(count: int) -> list[PushRequest]:
-    return [PushRequest("c-0", "books", "invoices", {"number": n}) for n in range(count)]
 
 
 def lagging(asked: Asked, proceed: Proceed) -> Answer:

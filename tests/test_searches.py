@@ -51,7 +51,7 @@ async def test_a_push_that_turns_up_hours_later_is_found() -> None:
         for _ in range(10):
             pushes.notify("another process's")
             await asyncio.sleep(HOUR)
-        late = service.add("company-0", "connection-0", "invoices", {"number": 0})
+        late = service.add(record={"number": 0})
         await asyncio.sleep(5)
         pushes.notify(late.key)
         await asyncio.sleep(1.1 * HOUR)
