@@ -7,8 +7,8 @@
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
 
-How a call goes: `_http` reads it from its connection, `_service` passes it through `_faults` and
-the account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
+How a call goes: `_http` reads it from its connection, `_front` passes it through `_faults` and the
+account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
 whose ends `_notices` tell; `_schemas` says what each data type holds. A new endpoint is a function
 in `_routes`, a new fault a method in `_faults`, a new data type a row in `_schemas`.
 """
@@ -29,11 +29,11 @@ from integration_sdk.sandbox._books import DataSet
 from integration_sdk.sandbox._call import Answer, Call, Refused
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
+from integration_sdk.sandbox._front import Front
 from integration_sdk.sandbox._http import RecordedRequest, Server
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
 from integration_sdk.sandbox._pulled import read_pulled
 from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
@@ -133,12 +133,10 @@ class Sandbox:
             host=host,
             port=port,
         )
-        router = Router(dialect)
-        self._service = service = Service(self._settings, router.find, given)
+        self._service = service = Service(self._settings, given)
         self.api_key, self.dialect, self.clock = self._settings.api_key, dialect, service.clock
-        self.faults = Faults(service, router.samples)
-        service.through = self.faults.through
-        control = Control(service, self.faults)
+        self.faults = Faults(service)
+        control = Control(service, self.faults, Front(service, self.faults).respond)
         self._server = Server(control.respond, service.refuse, self.clock, remember)
         self._notifier = Notifier(self.clock, service.ledger, seed, remember=remember)
         self.requests = self._server.seen

@@ -171,10 +171,6 @@ class Books:
         """Whether there is a data list of this name."""
         return kind in KINDS or kind in (self._given or ())
 
-    def bank_account(self, identifier: str) -> int | None:
-        """The number of the bank account *identifier*, or None."""
-        return self._ids["bankAccounts"].index(identifier)
-
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
 
@@ -188,29 +184,28 @@ class Books:
 
     def _source(self, kind: str, account: int) -> Source:
         if kind == "bankTransactions":
-            ids = Ids(self._seed, self._scope, f"{kind}/{account}")
-            return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+            content = partial(self._bank_transaction, account)
+            return self._generated(f"{kind}/{account}", TRANSACTIONS, content)
         if kind == "bankAccounts":
-            return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+            return self._generated(kind, BANK_ACCOUNTS, self._bank_account)
         if self._given is None:
             count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
         elif kind in self._given and self._given[kind].count:
             return self._given[kind]
         else:
             count = 0  # and a generated sample of what it would hold
-        if kind not in KINDS:
-            return self._generated(Ids(self._seed, self._scope, kind), count, lambda n: {})
-        ids = self._ids[kind]
         if kind == "invoices":
-            return Source(count, _Invoices(ids, self).rows, ids.index)
-        return self._generated(ids, count, partial(self._record, kind))
+            return Source(count, _Invoices(self._ids[kind], self).rows, self._ids[kind].index)
+        if kind in KINDS:
+            return self._generated(kind, count, partial(self._record, kind))
+        return self._generated(kind, count, lambda n: {})
 
-    def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
+    def _generated(self, scope: str, count: int, content: Callable[[int], Any]) -> Source:
         """Return records that *content* makes one by one."""
+        ids = Ids(self._seed, self._scope, scope)
 
         def rows(start: int, stop: int) -> list[bytes]:
-            records = ({"id": ids[n], **content(n), **_stamps(n)} for n in range(start, stop))
-            return list(map(encode, records))
+            return [encode({"id": ids[n], **content(n), **_stamps(n)}) for n in range(start, stop)]
 
         return Source(count, rows, ids.index)
 
@@ -480,8 +475,17 @@ class DataSet:
 
     def get(self, identifier: str) -> bytes | None:
         """The record *identifier* as JSON."""
-        number = self._number(identifier)
+        number = self.number(identifier)
         return None if number is None else self._row(number)
+
+    def number(self, identifier: str) -> int | None:
+        """The number of the record *identifier*, which it keeps; None if there is none."""
+        number = self._index.get(identifier)
+        if number is None:
+            number = self._source.index(identifier)
+            if number is None or number >= self._source.count:
+                return None
+        return number if number in self._order else None
 
     def sample(self) -> bytes:
         """Return an example of the records in this list, as JSON."""
@@ -538,18 +542,10 @@ class DataSet:
         return self._order
 
     def _there(self, identifier: str) -> int:
-        number = self._number(identifier)
+        number = self.number(identifier)
         if number is None:
             raise LookupError(f"there is no record {identifier}")
         return number
-
-    def _number(self, identifier: str) -> int | None:
-        number = self._index.get(identifier)
-        if number is None:
-            number = self._source.index(identifier)
-            if number is None or number >= self._source.count:
-                return None
-        return number if number in self._order else None
 
     async def answer(self, call: Call) -> Answer:
         """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""

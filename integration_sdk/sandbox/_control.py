@@ -24,7 +24,15 @@ from urllib.parse import urlsplit
 from attrs import evolve
 
 from integration_sdk.sandbox._account import DAY, Company, Connection
-from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Refused,
+    Respond,
+    answer,
+    bad_request,
+    not_found,
+)
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._faults import HTML, Faults
 from integration_sdk.sandbox._pushes import VERBS, Operation
@@ -47,10 +55,10 @@ _INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 class Control:
-    """Answers the sandbox's own calls, and leaves all others to *service*."""
+    """Answers the sandbox's own calls, and leaves all *others* to the service."""
 
-    def __init__(self, service: Service, faults: Faults) -> None:
-        self._service, self._faults = service, faults
+    def __init__(self, service: Service, faults: Faults, others: Respond) -> None:
+        self._service, self._faults, self._others = service, faults, others
         self._routes: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
             ("GET", "/"): lambda call: document(),
             ("GET", "/_page/about"): self._about,
@@ -65,7 +73,7 @@ class Control:
     async def respond(self, call: Call) -> Answer:
         """Answer *call*."""
         if call.path != "/" and call.segments[:1] != ["_page"]:
-            return await self._service.respond(call)
+            return await self._others(call)
         try:
             told = self._own(call)
         except Refused as refused:
@@ -183,17 +191,13 @@ def _is_local(host: str, bound: str) -> bool:
 def document() -> Answer:
     """Return the page; a browser runs only the scripts that are in its file."""
     html = files("integration_sdk.sandbox").joinpath("_page.html").read_bytes()
-    hashes = {tag.decode(): _hash(text) for tag, text in _INLINE.findall(html)}
+    hashes = {tag: b64encode(sha256(text).digest()).decode() for tag, text in _INLINE.findall(html)}
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
         f"form-action 'none'; frame-ancestors 'none'; "
-        f"script-src {hashes['script']}; style-src {hashes['style']}"
+        f"script-src 'sha256-{hashes[b'script']}'; style-src 'sha256-{hashes[b'style']}'"
     )
     return Answer(200, html, {"Content-Security-Policy": policy}, HTML)
-
-
-def _hash(text: bytes) -> str:
-    return f"'sha256-{b64encode(sha256(text).digest()).decode()}'"
 
 
 def _company(company: Company) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Notifier:
         begins = operation.completed is None
         at = operation.requested if begins else operation.end
         for to in self._subscriptions:
-            message_id = new_uuid(self._chance)
+            message_id = "" if begins else new_uuid(self._chance)  # a forged one has its own
             for notice in operation.notices:
                 if (notice.forged == "early") == begins:
                     letter = self._letter(to, operation, message_id, notice.forged)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -22,8 +21,8 @@ from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
 from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._schemas import Shape, filled, judged, option_name, without_unlisted
-from integration_sdk.sandbox._settings import Spelling, new_uuid
+from integration_sdk.sandbox._schemas import Shape, filled, option_name, without_unlisted
+from integration_sdk.sandbox._settings import Spelling
 
 
 @frozen
@@ -106,11 +105,6 @@ class Operation:
         """The record that was sent, or None."""
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
-    def judge(self, *, strict: bool) -> None:
-        """Determine why the platform refuses the record, or which of its fields it drops."""
-        problems, warnings = judged(self.shape, decode(self.sent), strict=strict)
-        self.problems, self.warnings = tuple(problems), tuple(warnings)
-
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
         """Return the record as it appears in the platform, with what the platform fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
@@ -191,7 +185,6 @@ class Ledger:
     """Every push that the service has recorded, in the order of the requests.
 
     Args:
-        chance: Determines keys.
         take_effect: Called once with each push that ends without known problems; sets its
             ``data``, or ``problems`` found only then.
 
@@ -200,8 +193,7 @@ class Ledger:
         ends_at: Called with the time at which a push will end.
     """
 
-    def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
-        self._chance = chance
+    def __init__(self, take_effect: Callable[[Operation], None]) -> None:
         self._take_effect = take_effect
         self._ending: list[tuple[float, int, Operation]] = []
         self._turns = count()
@@ -219,10 +211,6 @@ class Ledger:
     def latest(self, count: int) -> list[Operation]:
         """The last *count* pushes, the newest first."""
         return list(islice(reversed(self._by_key.values()), count))
-
-    def new_key(self) -> str:
-        """A ``pushOperationKey`` not used before."""
-        return new_uuid(self._chance)
 
     def record(self, operation: Operation) -> None:
         """Add *operation*."""

@@ -6,10 +6,11 @@ ones. The dialects differ in the path of push options and in how a company is ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.message import Message
 from email.parser import BytesParser
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -30,9 +31,10 @@ from integration_sdk.sandbox._call import (
 from integration_sdk.sandbox._lists import listed
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._schemas import DATA_TYPES, describe, list_name, option_name
-from integration_sdk.sandbox._service import Endpoint, Service
+from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import FREE_COMPANIES, DialectName, new_uuid
 
+Endpoint = Callable[[Service, Call], Awaitable[Answer]]
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
 LONGEST_TIMEOUT = 2**31 - 1
@@ -77,39 +79,38 @@ def route(*addresses: str, dialect: DialectName | None = None) -> Callable[[Endp
     return note
 
 
-class Router:
-    """The routes of a dialect.
+@cache
+def _routes_of(dialect: DialectName) -> list[Route]:
+    routes = [route for route in _ROUTES if route.dialect in {None, dialect}]
+    # Literal segments match before placeholders: "{" sorts after every letter.
+    return sorted(routes, key=lambda route: route.parts)
 
-    Attributes:
-        samples: A call of each kind, such as ``GET /companies/{companyId}/data/invoices``.
+
+def samples(dialect: DialectName) -> list[str]:
+    """Return a call of each kind, such as ``GET /companies/{companyId}/data/invoices``."""
+    return [
+        f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
+        for route in _routes_of(dialect)
+        for name in sorted({"bankAccounts", *KINDS, *DATA_TYPES})
+    ]
+
+
+def find(dialect: DialectName, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+    """Return the endpoint for *method* on the path of *segments*, and the placeholders' values.
+
+    Refuses an unknown path with 404, a method that the path does not have with 405.
     """
-
-    def __init__(self, dialect: DialectName) -> None:
-        routes = [route for route in _ROUTES if route.dialect in {None, dialect}]
-        # Literal segments match before placeholders: "{" sorts after every letter.
-        self._routes = sorted(routes, key=lambda route: route.parts)
-        self.samples = [
-            f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
-            for route in routes
-            for name in sorted({"bankAccounts", *KINDS, *DATA_TYPES})
-        ]
-
-    def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
-        """Return the endpoint for *method* on the path of *segments*, and the placeholders' values.
-
-        Refuses an unknown path with 404, a method that the path does not have with 405.
-        """
-        allowed: set[str] = set()
-        for route in self._routes:
-            values = route.match(segments)
-            if values is None:
-                continue
-            if route.method == method:
-                return route.endpoint, values
-            allowed.add(route.method)
-        if not allowed:
-            raise not_found("there is no such address")
-        raise wrong_method(method, allowed)
+    allowed: set[str] = set()
+    for route in _routes_of(dialect):
+        values = route.match(segments)
+        if values is None:
+            continue
+        if route.method == method:
+            return route.endpoint, values
+        allowed.add(route.method)
+    if not allowed:
+        raise not_found("there is no such address")
+    raise wrong_method(method, allowed)
 
 
 def wrong_method(method: str, allowed: set[str]) -> Refused:

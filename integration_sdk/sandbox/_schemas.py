@@ -311,19 +311,22 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[list[Problem], list[Problem]]:
+Problems = tuple[Problem, ...]
+
+
+def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[Problems, Problems]:
     """Return why a platform refuses *record*, and which of its fields it drops.
 
     Every platform checks required properties and listed choices; a *strict* one also checks
     types and lengths, and refuses unlisted fields.
     """
-    found = list(_members(shape, record, ""))
+    found = tuple(_members(shape, record, ""))
     if strict:
-        return found, []
+        return found, ()
     unlisted = [each.item for each in found if each.validator == "UnlistedValidator"]
     dropped = "is not a field of this platform and is dropped"
-    refused = [each for each in found if each.validator in _ALWAYS]
-    return refused, [Problem(item, dropped, "Unlisted") for item in unlisted]
+    refused = tuple(each for each in found if each.validator in _ALWAYS)
+    return refused, tuple(Problem(item, dropped, "Unlisted") for item in unlisted)
 
 
 def _members(shape: Shape, record: Any, path: str) -> Iterator[Problem]:
