@@ -16,8 +16,8 @@ from typing import Any
 
 from attrs import frozen
 
-from benchmarks._counted_service import Fault, Service
 from benchmarks._question import Pick, Row, Rows, at_least, at_most, question, row
+from benchmarks.virtual_service import Fault, Service
 from integration_sdk import PushRequest
 from integration_sdk.testing import run_virtual
 

@@ -78,7 +78,7 @@ SERVER = Peer("receive only", "readers:receive_only")
     "What does one streamed record cost, beside the least that it can cost?",
     *(
         at_most(
-            1.15,
+            1.2,
             f"CPU per dict, {size}, over raw socket + msgspec",
             Pick(size, SDK.name, CPU, over=RAW_SOCKET.name),
             limit=AIOHTTP_MSGSPEC.name,
@@ -230,7 +230,7 @@ def _faster(walk: str, ahead: int, times: float, **more: bool) -> Goal:
 
 @question(
     "How much faster is a list read when pages are fetched ahead?",
-    _faster("40 pages of 100, 50 ms", 8, 6.5, needs_full=False, headline=True),
+    _faster("40 pages of 100, 50 ms", 8, 6.3, needs_full=False, headline=True),
     _faster("100 pages of 1,000, 100 ms", 8, 7),
     _faster("400 pages of 10, 100 ms", 32, 28),
 )

@@ -28,12 +28,12 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from benchmarks._counted_service import Service
 from benchmarks._postgres import postgres
 from benchmarks._question import Pick, Row, Rows, at_most, question, row
 from benchmarks.peers._frame import record, resident_mib
 from benchmarks.polling import LATENCY as PUSH_LATENCY
 from benchmarks.polling import measure
+from benchmarks.virtual_service import Service
 from integration_sdk import Client, PushRequest, Store, errors
 from integration_sdk._http import CallInfo
 from integration_sdk._pull.state import PullState

@@ -413,8 +413,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "one key, two rows in a file": Fault(
         "_store/database.py",
-        "UNIQUE (scope, key)",
-        "UNIQUE (scope, id, key)",
+        "UNIQUE (key, scope)",
+        "UNIQUE (key, scope, id)",
         "store_rows store_postgres",
     ),
     "a write of less than all rows": Fault(
@@ -442,6 +442,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "_store/store.py",
         "        if not self._blocks:  # else",
         "        if True:  # else",
+        "store",
+    ),
+    "a file is left to a loop that has ended": Fault(
+        "_store/store.py",
+        "            if self._file is not None and self._file.is_left:",
+        "            if False:",
         "store",
     ),
     "a store is used in two loops": Fault(

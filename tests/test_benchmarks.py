@@ -67,7 +67,7 @@ def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str])
 
     said = capsys.readouterr().out
     assert all(name in said for name in command.QUESTIONS)
-    assert "<= 1.15" in said
+    assert "<= 1.05" in said
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
