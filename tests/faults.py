@@ -413,8 +413,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "one key, two rows in a file": Fault(
         "_store/database.py",
-        "UNIQUE (scope, key)",
-        "UNIQUE (scope, id, key)",
+        "UNIQUE (key, scope)",
+        "UNIQUE (key, scope, id)",
         "store_rows store_postgres",
     ),
     "a write of less than all rows": Fault(
@@ -442,6 +442,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "_store/store.py",
         "        if not self._blocks:  # else",
         "        if True:  # else",
+        "store",
+    ),
+    "a file is left to a loop that has ended": Fault(
+        "_store/store.py",
+        "            if self._file is not None and self._file.is_left:",
+        "            if False:",
         "store",
     ),
     "a store is used in two loops": Fault(
@@ -703,7 +709,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox/_pulled.py", ", alike=False", "", "sandbox_pulled"
     ),
     "DELETE of some faults ends all": Fault(
-        "sandbox/_faults.py", "ended is not None and {", "ended is None and {", "sandbox_page"
+        "sandbox/_faults.py", "if text and {", "if not text and {", "sandbox_page"
     ),
     "a 429 is kept for its idempotency key": Fault(
         "sandbox/_account.py",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client, ConfigurationError
-from integration_sdk._records.arrow import read
+from integration_sdk._records.arrow import read, sums
 from integration_sdk._records.columns import NO_COLUMNS, Columns
 from integration_sdk.sandbox import Sandbox
 
@@ -178,6 +178,30 @@ def test_names_that_are_taken() -> None:
     assert rows('{"company":"a","x":1,"X":2,"y__json":3}') == [
         {"company__json": '"a"', "x": 1, "X__json": "2", "y__json__json": "3"}
     ]
+
+
+@pytest.mark.parametrize("name", ["", ".x", "[0]", "\0", "a\0b", 'a"b', "a\\b", "a\nb", "Company"])
+def test_any_name_is_a_name(name: str) -> None:
+    """Of a field, of one that differs in case only, and of a member; numbers are summed."""
+    first = json.dumps({"id": "1", name: 1.5, "o": {"a": 1}}).encode()
+    second = json.dumps({"id": "2", f"{name}x": 2, f"{name}X": 3, "o": {name: 4, "a": 2}}).encode()
+    one = read([first], NO_COLUMNS)
+    other = read([second], one.columns)
+
+    assert (one.rejects, other.rejects) == ([], [])
+    assert sums(one.table)[""].get(name, "1.5") == "1.5"
+    held = {str(value) for row in other.table.to_pylist() for value in row.values()}
+    assert {"2", "3"} <= {value.removesuffix(".000000000000000000") for value in held}
+    assert any("4" in value for value in held)
+
+
+def test_members_that_differ_in_case_only_are_text() -> None:
+    """They are one to a database, as names of fields are."""
+    both = rows('{"x":{"a":1,"A":2}}', '{"x":{"a":3}}')
+    other = read([b'{"x":{"A":1}}', b'{"x":{"a":2}}'], OBJECTS)
+
+    assert both == [{"x": '{"a":1,"A":2}'}, {"x": '{"a":3}'}]
+    assert other.table["x__json"].to_pylist() == ['{"A":1}', None]
 
 
 values = st.recursive(

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 
 import duckdb
 import pytest
+from attrs import evolve
 
 import integration_sdk
 from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
-from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox import Answer, Call, Sandbox
 from tests.pull_support import (
     Place,
     assert_agrees,
+    assert_holds,
     at_service,
     held,
     new_place,
@@ -258,6 +260,30 @@ async def test_a_unit_that_fails_stops_no_other(
     assert errors == {(ill, "")}
     assert len(receipt.errors) == 2
     await assert_agrees(sandbox, tmp_path)
+
+
+async def test_no_id_leads_out_of_the_folder(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """The service chooses the ids of companies; one with slashes is refused, and nothing else."""
+    good = sandbox.companies[0].id
+    out, other = tmp_path / "out", tmp_path / "ledger"
+    other.mkdir()
+    (other / "book").write_text("kept")
+    hostile = f"{good}/../../../../ledger"  # from the staging of a folder that is there
+
+    async def renamed(_: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
+        answer = await proceed()
+        second = sandbox.companies[1].id.encode()
+        return evolve(answer, body=answer.body.replace(second, hostile.encode()))
+
+    sandbox.faults.add(renamed, route=re.compile("GET /companies$"))
+    receipt = await client.pull(["items"], to=out, at_once=1)
+
+    assert [unit.company_id for unit in receipt.errors] == [hostile]
+    assert [path.name for path in other.iterdir()] == ["book"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "ledger"}
+    await assert_holds(sandbox, out, "items", good)
 
 
 async def test_an_expired_account_keeps_what_was_read(

@@ -45,6 +45,8 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 Leave = Literal["drain", "detach", "cancel"]
 InDoubt = Literal["ask", "resend"]
+SILENCE: Final = 300.0
+"""Seconds that leaving the block waits before it says so; from then on twice as long each time."""
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
@@ -161,10 +163,21 @@ class Coordinator:
         d.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
             if leave == "drain":
-                await d.handles.idle.wait()
+                await self._drained(d)
         finally:
             self._poller.listeners.discard(d.listed)
             await self._close(d, leave, abandon=kind is not None)
+
+    async def _drained(self, d: Dispatcher) -> None:
+        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
+        pause = SILENCE
+        while await d.tasks.sleep(pause, d.handles.idle):
+            logger.warning(
+                "leaving the block waits for %d pushes that have not ended; "
+                'wait=, or leave="detach", ends such waits',
+                len(d.handles.unsettled),
+            )
+            pause *= 2
 
     async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
         d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")

@@ -8,7 +8,8 @@ field that does not fit goes into its text column, a record that is no good is r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from io import BytesIO
@@ -28,7 +29,7 @@ from integration_sdk._records.columns import (
     Columns,
     Kind,
     fits,
-    has_empty_object,
+    has_no_struct,
     learn,
     text_name,
     with_text,
@@ -44,6 +45,8 @@ _UTC: Final = pa.timestamp("us", "UTC")
 _NAIVE: Final = pa.timestamp("us")
 _IN_UTC: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*Z?$"
 _WITH_OFFSET: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*([+-]\d\d:\d\d)$"
+_REFUSED: Final = re.compile(r'["\\\x00-\x1f]')
+"""What msgspec does not take in the name of a Struct's field."""
 _RECORD: Final = msgspec.json.Decoder(dict[str, Any])
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -109,7 +112,7 @@ def _read_whole(
             learned = learn(columns, map(_RECORD.decode, some))
             if learned != columns:
                 raise _News(learned)
-        raise _Unfit  # an empty object in a column that cannot hold it
+        raise _Unfit  # an object in a column that cannot hold it
     if not columns.fields:  # a table without columns has no rows
         return _nothing(items)
     return Batch(_build(raw, columns, _texts(items, columns)), columns)
@@ -192,7 +195,7 @@ def _shared_out(
         if fits(columns.fields[field], value):
             kept[field] = raws[field]
         else:
-            whole = has_empty_object(value) and isinstance(columns.fields[field], list | dict)
+            whole = has_no_struct(value) and isinstance(columns.fields[field], list | dict)
             columns = with_text(columns, field, all_=whole)
             texts[field] = bytes(raws[field]).decode()
     return kept, texts, columns
@@ -282,23 +285,32 @@ def _texts(items: Sequence[bytes], columns: Columns) -> dict[str, list[str | Non
     fields = tuple(field for field in columns.fields if columns.is_text(field))
     if not fields:
         return {}
-    decode = _raw_fields(fields).decode
+    find = _finder(fields)
     texts: list[list[str | None]] = [[] for _ in fields]
     for item in items:
-        record = decode(item)
-        for column, raw in zip(texts, msgspec.structs.astuple(record), strict=True):
+        for column, raw in zip(texts, find(item), strict=True):
             text = bytes(raw)
             column.append(None if text in {b"", b"null"} else text.decode())
     return dict(zip(fields, texts, strict=True))
 
 
 @lru_cache(maxsize=64)
-def _raw_fields(fields: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+def _finder(fields: tuple[str, ...]) -> Callable[[bytes], Iterable[msgspec.Raw]]:
+    """Return a function that returns the JSON of each of *fields* in a record."""
+    nothing = msgspec.Raw()
+    if any(map(_REFUSED.search, fields)):
+
+        def find(item: bytes) -> Iterable[msgspec.Raw]:
+            found = _FIELDS.decode(item)
+            return [found.get(field, nothing) for field in fields]
+
+        return find
     names = {f"f{number}": field for number, field in enumerate(fields)}
     struct = msgspec.defstruct(
-        "Fields", [(name, msgspec.Raw, msgspec.Raw()) for name in names], rename=names
+        "Fields", [(name, msgspec.Raw, nothing) for name in names], rename=names
     )
-    return msgspec.json.Decoder(struct)
+    decode = msgspec.json.Decoder(struct).decode
+    return lambda item: msgspec.structs.astuple(decode(item))
 
 
 def _build(raw: pa.Table, columns: Columns, texts: dict[str, list[str | None]]) -> pa.Table:
@@ -366,13 +378,15 @@ def sums(table: pa.Table) -> dict[str, dict[str, str]]:
         keys = table["currency"].fill_null("")
     else:
         keys = pa.array([""] * table.num_rows, pa.string())
-    by_currency = table.select(numbers).append_column("", keys)
-    totals = by_currency.group_by("").aggregate([(name, "sum") for name in numbers])
+    # Under names of ours, since Arrow would read a path in ".x".
+    plain = [f"n{place}" for place in range(len(numbers))]
+    by_currency = pa.table([keys, *map(table.column, numbers)], names=["currency", *plain])
+    totals = by_currency.group_by("currency").aggregate([(one, "sum") for one in plain])
     return {
-        row[""]: {
-            name: format(row[f"{name}_sum"].normalize(), "f")
-            for name in numbers
-            if row[f"{name}_sum"] is not None
+        row["currency"]: {
+            name: format(row[f"{one}_sum"].normalize(), "f")
+            for name, one in zip(numbers, plain, strict=True)
+            if row[f"{one}_sum"] is not None
         }
         for row in totals.to_pylist()
     }

@@ -2,8 +2,8 @@
 
 What does not fit a column goes, as JSON text, into ``<field>__json`` beside it, so that old
 parts, tables and queries stay right. Numbers are one kind, exact. A field that has held nothing
-but null or ``[]`` has no column yet. An empty object cannot be a Parquet struct: its field is
-text as a whole.
+but null or ``[]`` has no column yet. An object that cannot be a struct, since it is empty or has a
+name that no database takes, makes its field text as a whole.
 """
 
 from __future__ import annotations
@@ -89,14 +89,23 @@ def learn(columns: Columns, records: Iterable[Mapping[str, Any]]) -> Columns:
 
 def _is_taken(field: str, names: Iterable[str]) -> bool:
     """Whether *field* cannot be the name of a column beside those of *names*."""
-    if field in _RESERVED or field.endswith("__json"):
-        return True
-    # Names that differ in case only are one to a database.
-    return any(name != field and name.lower() == field.lower() for name in names)
+    is_ours = field.lower() in _RESERVED or field.endswith("__json")
+    return is_ours or _is_refused(field, names)
+
+
+def _is_refused(name: str, names: Iterable[str]) -> bool:
+    """Whether a database would not take *name* beside *names*."""
+    # Names that differ in case only are one to it, and it may end a name at a NUL.
+    return not is_name(name) or any(one != name and one.lower() == name.lower() for one in names)
+
+
+def is_name(text: str) -> bool:
+    """Whether *text* can be the name of a column, or of a member of a struct."""
+    return bool(text) and "\0" not in text
 
 
 def _learned(kind: Kind | None, values: list[Any], is_taken: bool) -> Kind | None:
-    if kind is None and (is_taken or any(map(has_empty_object, values))):
+    if kind is None and (is_taken or any(map(has_no_struct, values))):
         return None if all(map(is_nothing, values)) else JSON
     is_new = kind is None
     for value in values:
@@ -124,22 +133,30 @@ def merged(kind: Kind | None, value: Any) -> Kind | None:
                 item = merged(item, one)
             return None if item is None else [item]
         case None | dict(), dict():
-            members = dict(kind or {})
-            for name, one in value.items():
-                member = merged(members.get(name), one)
-                if member is not None:
-                    members[name] = member
-            return members or None
+            return _with_members(dict(kind or {}), value)
     return kind
 
 
-def has_empty_object(value: Any) -> bool:
-    """Whether there is a ``{}`` anywhere in *value*."""
+def _with_members(members: dict[str, Kind], value: Mapping[str, Any]) -> Kind | None:
+    for name, one in value.items():
+        if name not in members and _is_refused(name, members):
+            continue
+        member = merged(members.get(name), one)
+        if member is not None:
+            members[name] = member
+    return members or None
+
+
+def has_no_struct(value: Any) -> bool:
+    """Whether there is an object in *value* that cannot be a struct, such as ``{}``."""
     match value:
         case dict():
-            return not value or any(map(has_empty_object, value.values()))
+            names = {name.lower() for name in value if is_name(name)}
+            if not value or len(names) < len(value):
+                return True
+            return any(map(has_no_struct, value.values()))
         case list():
-            return any(map(has_empty_object, value))
+            return any(map(has_no_struct, value))
     return False
 
 
