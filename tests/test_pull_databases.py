@@ -423,6 +423,18 @@ async def test_passwords_stay_with_the_database(client: Client) -> None:
         assert "hunter2" not in str(caught.value)
 
 
+async def test_a_file_is_free_however_its_pull_is_cancelled(client: Client, tmp_path: Path) -> None:
+    """A scope of anyio cancels a task again at each await, until it has ended."""
+    for steps in range(12):
+        running = asyncio.ensure_future(client.pull(["items"], to=tmp_path / "out.duckdb"))
+        await asyncio.sleep(0.02 * steps)
+        while not running.done():
+            running.cancel()
+            await asyncio.sleep(0)
+
+    assert not (await client.pull(["items"], to=tmp_path / "out.duckdb")).errors
+
+
 @pytest.mark.parametrize(
     "password", ["hunter2/x", "x#hunter2", "x@y/hunter2", "[hunter2", "[x]hunter2"]
 )
