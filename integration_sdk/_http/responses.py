@@ -32,7 +32,6 @@ from integration_sdk.errors import (
     SyncScheduleNotAllowed,
 )
 
-
 LONGEST_REASONS: Final = 2000
 """Characters of an error body that a message quotes; `ErrorBody` has all."""
 

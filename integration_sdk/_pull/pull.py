@@ -72,7 +72,7 @@ Elsewhere = Callable[
 yields what became of each, and what ends the run."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Pull:
     """A pull: await it to get a `Receipt`, or iterate over its units as they end.
 
@@ -93,6 +93,9 @@ class Pull:
     _expected: int = field(init=False, default=0)
     _ended: list[UnitReceipt] = field(init=False, factory=list)
     _tell: Callable[[UnitReceipt], object] = field(init=False, default=lambda _: None)
+
+    def __repr__(self) -> str:
+        return f"<Pull into {self._sink.target}>"
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         """Run the pull and return its receipt, in which units may have errors."""
