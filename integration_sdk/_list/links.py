@@ -20,7 +20,7 @@ from integration_sdk._http.requests import Params, Request
 from integration_sdk._list.cursor import PLACE, number_of, read_query
 from integration_sdk.errors import UnsafeLink
 
-LONGEST: Final = 1 << 16
+LONGEST: Final = 1 << 15
 """Characters of a link: more than servers take. Some URLs are remembered, here and in yarl."""
 _NOWHERE: Final = "http://base.invalid"
 """Used if the base URL is not known; a link that names a host is then refused."""
