@@ -534,6 +534,14 @@ async def test_who_waits_says_so(line: Line, caplog: pytest.LogCaptureFixture) -
     assert len(told) == 1
 
 
+async def test_who_waits_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """If the database, or the network, has said so."""
+    with pytest.raises(StoreUnavailable):
+        await Store("postgresql://127.0.0.1:9/none", patience=2.5).lend(base_url="http://a")
+
+    assert "Connect call failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [

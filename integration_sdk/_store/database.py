@@ -190,8 +190,8 @@ class Connection:
         """
         self._check_loop()
         loop, database, wait = asyncio.get_running_loop(), self.database, 0.05
-        until = loop.time() + database.patience
-        word = loop.call_later(WORTH_A_WORD, database.say_waiting)
+        until, away = loop.time() + database.patience, None
+        word = loop.call_later(WORTH_A_WORD, lambda: database.say_waiting(away))
         try:
             while True:
                 try:
@@ -203,6 +203,7 @@ class Connection:
                     left = until - loop.time()
                     if left <= 0:
                         raise database.unavailable(error) from None
+                    away = error
                 else:
                     database.waits = False
                     return answer
@@ -400,11 +401,12 @@ class Postgres:
             if version != VERSION:
                 await db.execute(_statements(version))
 
-    def say_waiting(self) -> None:
-        """Log, once, that calls wait for an answer."""
+    def say_waiting(self, error: Exception | None) -> None:
+        """Log, once, that calls wait for an answer, and why."""
         if not self.waits:
             self.waits = True
-            logger.warning("%s does not answer; waiting for up to %g s", self, self.patience)
+            why = f" ({self._told(error)})" if error else ""
+            logger.warning("%s does not answer%s; waiting for up to %g s", self, why, self.patience)
 
     def unavailable(self, error: BaseException) -> StoreUnavailable:
         """Return the error for a database that is away."""
