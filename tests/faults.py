@@ -478,6 +478,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:",
         "in_doubt_resend",
     ),
+    "the end of a block can be cancelled": Fault(
+        "_push/coordinator.py",
+        "await to_the_end(asyncio.ensure_future(self._ended(d)))",
+        "await self._ended(d)",
+        "coordinator_leaving",
+    ),
     "a block of a store closes it under another": Fault(
         "_store/store.py",
         "        if not self._blocks:  # else",
