@@ -7,6 +7,7 @@ import gc
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -556,3 +557,19 @@ async def test_a_run_whose_tasks_somebody_cancels_does_not_end_in_silence() -> N
         await shutdown
 
     assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]
+
+
+async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect) -> None:
+    """A web service may open one for each request, with one client for all."""
+    client = await connect(Service())
+
+    def hear(_: PushEvent) -> None: ...
+
+    kept = ref(hear)
+    async with client.coordinator(on_event=hear) as pushes:
+        await (await pushes.submit(request()))
+    del hear, pushes
+    await asyncio.sleep(1)
+    gc.collect()
+
+    assert kept() is None
