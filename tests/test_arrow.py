@@ -162,6 +162,8 @@ def test_an_empty_object_in_a_column_of_objects() -> None:
         ('{"x":"\\ud800"}', "surrogates"),
         ("nonsense", "Expecting value"),
         ("[1]", "not an object"),
+        ('{"x":1e-99999999999999999999}', "InvalidOperation"),
+        (f'{{"y":{"1" * 5000}}}', "digits"),
     ],
 )
 def test_records_that_are_no_good_are_rejected(record: str, reason: str) -> None:
@@ -202,6 +204,20 @@ def test_members_that_differ_in_case_only_are_text() -> None:
 
     assert both == [{"x": '{"a":1,"A":2}'}, {"x": '{"a":3}'}]
     assert other.table["x__json"].to_pylist() == ['{"A":1}', None]
+
+
+@pytest.mark.parametrize("depth", [100, 400, 800])
+@pytest.mark.parametrize(("open_", "close"), [('{"a":', "}"), ("[", "]"), ('[{"a":', "}]")])
+def test_what_is_nested_deeply_is_text(open_: str, close: str, depth: int) -> None:
+    """Or, if no reader takes it at all, rejected; the other records are held up by neither."""
+    deep = f"{open_ * depth}1{close * depth}"
+    batch = read([b'{"x":1}', f'{{"y":{deep}}}'.encode(), b'{"x":2}'], NO_COLUMNS)
+    later = read([f'{{"o":{deep},"z":1}}'.encode(), b'{"x":3}'], OBJECTS)
+
+    for found, rows_ in ((batch, 3), (later, 2)):
+        assert found.table.num_rows + len(found.rejects) == rows_
+        assert depth > 400 or not found.rejects
+    assert depth > 400 or deep in batch.table["y"].to_pylist()
 
 
 values = st.recursive(

@@ -70,6 +70,10 @@ class _Unfit(Exception):
     """The records do not fit the columns."""
 
 
+_NO_GOOD: Final = (_Unfit, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError)
+"""What a record raises that is no good, or that others do not go together with."""
+
+
 class _News(Exception):
     """The records need more columns."""
 
@@ -90,7 +94,7 @@ def read(items: Sequence[bytes], columns: Columns) -> Batch:
 def _read_known(items: Sequence[bytes], columns: Columns) -> Batch:
     try:
         return _read_whole(items, columns)
-    except _Unfit:
+    except _NO_GOOD:
         pieces = [items[start : start + PIECE] for start in range(0, len(items), PIECE)]
         batches = [_read_piece(piece, columns) for piece in pieces]
         rejects = [reject for batch in batches for reject in batch.rejects]
@@ -125,7 +129,7 @@ def _nothing(items: Sequence[bytes]) -> Batch:
 def _read_piece(items: Sequence[bytes], columns: Columns) -> Batch:
     try:
         return _read_whole(items, columns, [_without_texts(item, columns) for item in items])
-    except (_Unfit, ValueError, msgspec.MsgspecError):
+    except _NO_GOOD:
         return _read_singly(items, columns)
 
 
@@ -158,7 +162,7 @@ def _read_singly(items: Sequence[bytes], known: Columns, *, each: bool = False) 
             one = msgspec.json.encode(kept)
             if each:
                 _build(_parse([one], columns), columns, _texts([item], columns))
-        except (ValueError, msgspec.MsgspecError, _Unfit) as error:
+        except _NO_GOOD as error:
             rejects.append((item, str(error) or "it does not fit"))
             continue
         good.append(item)
