@@ -27,6 +27,8 @@ NUMBER: Final = "number"
 TIMESTAMP: Final = "timestamp"
 INTEGER_DIGITS: Final = 20
 FRACTION_DIGITS: Final = 18
+MOST_DIGITS: Final = 76
+"""Of the widest number that Arrow has."""
 DEEPEST: Final = 32
 """Levels of a column: a value with more would cost a database seconds, and Python its stack."""
 _RESERVED: Final = frozenset({"company", "_pulled_at"})
@@ -212,13 +214,16 @@ def fits(kind: Kind, value: Any) -> bool:
 def _is_exact(value: Any) -> bool:
     """Whether a decimal(38, 18) holds *value*; texts of numbers are taken for numbers."""
     try:
-        number = Decimal(value).normalize()
+        number = Decimal(value)
+        exponent = number.as_tuple().exponent
+        # Not that of NaN, nor one so small that a context would round it to 0.
+        if not isinstance(exponent, int) or exponent < -MOST_DIGITS:
+            return False
+        number = number.normalize()
     except ArithmeticError:  # no number, or none that a context holds
         return False
-    exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int):  # NaN
-        return False
-    return number.adjusted() < INTEGER_DIGITS and -exponent <= FRACTION_DIGITS
+    fraction = -int(number.as_tuple().exponent)
+    return number.adjusted() < INTEGER_DIGITS and fraction <= FRACTION_DIGITS
 
 
 def is_moment(value: Any) -> bool:
