@@ -490,6 +490,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if True:  # else",
         "store",
     ),
+    "a forked process keeps a file locked": Fault(
+        "_system.py",
+        "    _watch_forks()\n",
+        "",
+        "store_sqlite",
+    ),
     "a file is left to a loop that has ended": Fault(
         "_store/store.py",
         "            if self._file is not None and self._file.is_left:",
@@ -609,8 +615,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "two pulls into one folder": Fault(
         "_pull/files.py",
-        "fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "pass",
+        "                lock(self._lock)\n",
+        "                pass\n",
         "pull",
     ),
     "parts that were not committed stay": Fault(

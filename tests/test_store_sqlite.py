@@ -8,9 +8,11 @@ import random
 import re
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -231,6 +233,37 @@ async def test_a_file_has_one_owner(path: Path) -> None:
             await Store(path).lend()
     async with opened(path):
         pass
+
+
+FORKS = """
+import asyncio, os, signal, sys, time
+from integration_sdk import Store
+
+async def main():
+    rows = await Store(sys.argv[1]).lend()
+    if not (child := os.fork()):
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_forked_process_keeps_nothing_locked(path: Path) -> None:
+    """Workers of a pool outlive whoever is killed; the next run has the file all the same."""
+    program = [sys.executable, "-W", "ignore", "-c", FORKS, str(path)]
+    process = await asyncio.create_subprocess_exec(*program, stdout=PIPE)
+    assert process.stdout
+    orphan = int(await process.stdout.readline())
+    try:
+        await process.wait()
+        async with opened(path):
+            pass
+    finally:
+        os.kill(orphan, signal.SIGKILL)
 
 
 def test_a_store_belongs_to_its_loop(path: Path) -> None:

@@ -40,13 +40,8 @@ from integration_sdk._records.columns import Columns
 from integration_sdk._store.row import Fenced
 from integration_sdk._store.rows import fenced
 from integration_sdk._store.waiting import to_the_end
-from integration_sdk._system import sync_directory
+from integration_sdk._system import can_lock, lock, sync_directory, unlock
 from integration_sdk.errors import ConfigurationError, PullError
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 MARKER: Final = "_pull.json"
@@ -135,10 +130,10 @@ class Files:
 
     def _introduce(self, pull: str) -> str:
         (self.path / STAGING).mkdir(parents=True, exist_ok=True)
-        if not self.tokens and fcntl is not None:
+        if not self.tokens and can_lock():
             self._lock = os.open(self.path / STAGING / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self._lock)
             except BlockingIOError:
                 raise ConfigurationError(
                     f"{self.path} is being written by another pull; several at once need a "
@@ -292,7 +287,7 @@ class Files:
     async def aclose(self) -> None:
         """Let another pull write here."""
         if self._lock is not None:
-            os.close(self._lock)
+            unlock(self._lock)
             self._lock = None
 
     # Places

@@ -10,40 +10,36 @@ import os
 import stat
 from pathlib import Path
 
+from integration_sdk._system import can_lock, lock, unlock
 from integration_sdk.errors import JournalError, JournalInUse
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system; all but journals work there
-    fcntl = None  # type: ignore[assignment]  # looked at by `take`
 
 _MAGIC = b"SQLite format 3\0"
 
 
 def take(path: Path) -> int:
-    """Lock the journal *path*, and create it if it is missing; return the lock's descriptor.
+    """Lock the journal *path*, and create it if it is missing; return what `unlock` takes.
 
     Raises:
         JournalInUse: Another process or coordinator has it.
         JournalError: It is somebody else's, or no database; or this is no POSIX system.
         OSError: A file cannot be opened.
     """
-    if fcntl is None:
+    if not can_lock():
         raise JournalError(
             f"The journal {path} cannot be locked: that needs a POSIX system, such as Linux or "
             "macOS. Without journal=, pushes are kept in memory."
         )
     refuse_others(path)
-    lock = own_file(lock_of(path))
+    held = own_file(lock_of(path))
     try:
-        _lock_for_us(lock, path)
+        _lock_for_us(held, path)
         os.close(own_file(path))
         for suffix in ("-wal", "-shm"):
             refuse_strangers(path.with_name(path.name + suffix))
     except BaseException:
-        os.close(lock)
+        unlock(held)
         raise
-    return lock
+    return held
 
 
 def lock_of(path: Path) -> Path:
@@ -116,9 +112,9 @@ def refuse_others(path: Path) -> None:
         raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
 
 
-def _lock_for_us(lock: int, path: Path) -> None:
+def _lock_for_us(held: int, path: Path) -> None:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(held)
     except BlockingIOError as error:
         raise JournalInUse(
             f"The journal {path} is in use by another process or client: "

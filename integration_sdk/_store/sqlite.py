@@ -39,7 +39,7 @@ from integration_sdk._store.row import (
 )
 from integration_sdk._store.rows import Commit, Document, key_claimed, next_document, stale
 from integration_sdk._store.waiting import to_the_end
-from integration_sdk._system import sync_directory
+from integration_sdk._system import sync_directory, unlock
 from integration_sdk.errors import JournalError, fresh_copy
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class SqliteFile:
         try:
             self._lock = place.take(path)
             with ExitStack() as undo:
-                undo.callback(os.close, self._lock)
+                undo.callback(unlock, self._lock)
                 self._db = self._opened()
                 undo.callback(self._db.close)
                 self._names = place.Names(path)
@@ -301,7 +301,7 @@ class SqliteFile:
         try:
             self._db.close()
         finally:
-            os.close(self._lock)
+            unlock(self._lock)
 
 
 def read(db: sqlite3.Connection, scope: str, which: str, *values: object) -> list[Row]:
