@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -765,6 +766,30 @@ def test_the_command_makes_the_tables(postgres: Server, capsys: pytest.CaptureFi
         url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'books'"
     )
     assert {table for (table,) in tables} == set(re.findall(r"CREATE TABLE (\w+)", printed))
+
+
+OPERATORS = Path(cli.__file__).parents[1] / "docs" / "guides" / "postgresql.md"
+
+
+async def test_what_operators_are_told_to_run_works(url: str) -> None:
+    """Roles, counts, the deletion of old pushes, and the step after a restore."""
+    blocks = re.findall(r"^ *```sql\n(.*?)^ *```", OPERATORS.read_text(), re.DOTALL | re.MULTILINE)
+    grant, unfinished, workers, delete, restore = blocks
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        await awaited(rows.add([row(1, reference="INV-1"), row(2)]))
+        await settle(rows, row(1, reference="INV-1"), "key")
+
+        await sql_script(url, f"CREATE ROLE worker; {grant}")
+        ((scope, state, count, _),) = await sql(url, unfinished)
+        assert (scope, state, count) == ("default", "QUEUED", 1)
+        ((_, _, companies, alive),) = await sql(url, workers)
+        assert (companies, alive) == (1, True)
+        await sql_script(url, delete)
+        assert len(await rows.rows()) == 2
+        await sql(url, "UPDATE integration_sdk.pushes SET added_at = now() - interval '401 days'")
+        await sql_script(url, delete + restore)
+        assert await rows.rows() == [sent(row(2))]
 
 
 async def sql_script(url: str, script: str) -> None:
