@@ -398,6 +398,20 @@ async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
     assert reads == 0
 
 
+async def test_all_that_is_on_record_is_read_in_portions(url: str) -> None:
+    """A million rows in one answer would not arrive within the time that a statement has."""
+    await migrate(url, "integration_sdk")
+    await sql_script(url, FILL)
+    async with Store(url) as store:
+        recorded = await store.recorded()
+
+    assert len(recorded) == 20000
+    ((scans,),) = await sql(
+        url, "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
+    )
+    assert scans >= 3
+
+
 async def test_a_first_load_reads_what_it_writes_and_no_more(url: str) -> None:
     """The database has no statistics of a table that was empty a moment ago."""
     async with rows_of(url) as rows:
