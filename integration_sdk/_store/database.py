@@ -96,6 +96,7 @@ _SETTINGS: Final = f"""
     SET search_path = "{{schema}}";
     SET statement_timeout = '{STATEMENT:g}s';
     SET idle_in_transaction_session_timeout = '{IDLE:g}s';
+    SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 15; SET tcp_keepalives_count = 4;
     SET enable_seqscan = off; SET jit = off;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false)
