@@ -132,6 +132,16 @@ async def test_who_was_replaced_writes_nothing_more(url: str) -> None:
         assert await one.take("acme") == [sent(mine)]
 
 
+async def test_who_asks_for_a_lease_in_vain_locks_nothing(url: str) -> None:
+    """Many processes ask, again and again, while the holder writes."""
+    async with rows_of(url) as one, rows_of(url) as other:
+        await one.take("acme")
+
+        assert await other.take("acme") is None
+
+        assert await sql(url, "SELECT FROM integration_sdk.leases WHERE xmax = 0")
+
+
 async def test_who_ends_hands_over_at_once_and_says_so(url: str) -> None:
     """Nobody waits for the lease to expire."""
     async with rows_of(url) as other, news_of(other) as news:

@@ -63,8 +63,14 @@ _BEAT: Final = """
     INSERT INTO workers VALUES ($1, clock_timestamp() + $2::float8 * interval '1 second')
     ON CONFLICT (holder) DO UPDATE SET until = excluded.until
 """
+# The look before spares the lease, and who writes under it, the lock of a conflict: all processes
+# ask at each change.
 _CLAIM: Final = f"""
-    INSERT INTO leases AS lease VALUES ($1, $2, 1, $3) ON CONFLICT (scope, company) DO UPDATE
+    INSERT INTO leases AS lease
+    SELECT $1::text, $2::text, 1, $3::text WHERE NOT EXISTS (
+        SELECT FROM leases AS held WHERE scope = $1 AND company = $2 AND holder <> $3
+            AND {_IS_ALIVE.format("held")})
+    ON CONFLICT (scope, company) DO UPDATE
         SET token = lease.token + 1, holder = excluded.holder
         WHERE lease.holder = excluded.holder OR NOT {_IS_ALIVE.format("lease")}
     RETURNING token
