@@ -29,10 +29,11 @@ def suggests(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **options)
         except TypeError:
             known = list(signature(function).parameters)[1:]
-            refuse_unknown(
-                function.__qualname__.removesuffix(".__init__").rpartition(".")[2], options, known
-            )
+            name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            refuse_unknown(name, options.keys(), known)
             raise
+        finally:
+            del args, options  # a traceback with local variables would show an API key
 
     return call
 

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from math import inf, log
 from pathlib import Path
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (
@@ -29,17 +27,9 @@ from tests.budget_support import (
     one_alone,
     reads,
 )
+from tests.push_support import swallowed
 
-pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
-
-
-@pytest.fixture
-def seeded_chance() -> Iterator[None]:
-    """The client draws the same jitter in every run."""
-    state = random.getstate()
-    random.seed(0)
-    yield
-    random.setstate(state)
+pytestmark = pytest.mark.virtual_time
 
 
 def requests(count: int, companies: int = 1) -> list[PushRequest]:
@@ -55,11 +45,6 @@ def times(service: Service, kind: str, company: str = "") -> list[float]:
 
 
 # Searches for lost pushes
-
-
-def lost(asked: Asked, proceed: Proceed) -> Answer:
-    """No push is answered or recorded."""
-    return Answer(cut=0) if asked.kind == "push" else proceed()
 
 
 async def search(
@@ -109,7 +94,7 @@ async def test_lost_pushes_are_searched_for_within_budget(trouble: str, tmp_path
     count, companies = [(1, 1), (30, 10)][SEARCHED.index(trouble) % 2]  # they take turns
     make = TROUBLES[trouble].fault
     assert make
-    service = Service(faults=[lost, make()])
+    service = Service(faults=[swallowed, make()])
 
     await search(service, count, companies, tmp_path / "pushes.db", HOUR / count)
 
@@ -119,7 +104,7 @@ async def test_lost_pushes_are_searched_for_within_budget(trouble: str, tmp_path
 
 async def test_lost_pushes_of_an_earlier_run_are_searched_for_within_budget(tmp_path: Path) -> None:
     """A program that starts again and again does not multiply the searches of one run."""
-    service, journal = Service(faults=[lost]), tmp_path / "pushes.db"
+    service, journal = Service(faults=[swallowed]), tmp_path / "pushes.db"
     await search(service, 3, 1, journal, 1.0)
     reopened = asyncio.get_running_loop().time()
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gc
 import json
+import tracemalloc
+from math import inf
 from typing import Any
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
-from integration_sdk import PushOperation, PushRequest
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
+from integration_sdk import PushOperation
+from tests.push_support import request
 
 pytestmark = pytest.mark.virtual_time
-
-
-def request(number: int) -> PushRequest:
-    return PushRequest(f"c-{number % 10}", "books", "invoices", {"number": number})
 
 
 async def shown(said: list[dict[str, Any]]) -> list[str]:
@@ -26,15 +25,30 @@ async def shown(said: list[dict[str, Any]]) -> list[str]:
         if asked.kind != "push":
             return proceed()
         number, more = next(answers)
-        usual = json.loads(service.add().shown(0.0))
+        usual = service.shown(service.add(), 0.0)
         usual |= {"pushOperationKey": f"key-{number}", "requestedOnUtc": "2026-01-01T00:00:00Z"}
         return Answer(body=json.dumps(usual | more).encode())
 
-    service = Service(faults=[answer])
+    service = Service(lambda _: inf, [answer])
     async with service.client() as client, client.coordinator(leave="cancel") as pushes:
         pushed = [await pushes.submit(request(0)) for _ in said]
         assert all(push.operation is push.operation for push in pushed)
         return [repr(push.operation) for push in pushed]
+
+
+async def test_names_that_the_service_makes_up_are_not_kept() -> None:
+    """Names of lanes are shared by all operations, but not long ones, nor for ever."""
+
+    async def kept(length: int) -> int:
+        tracemalloc.start()
+        try:
+            await shown([{"dataType": f"{number:{length}}"} for number in range(40)])
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert await kept(100_000) < await kept(100) + 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -91,10 +105,10 @@ async def test_open_pushes_of_all_companies_keep_one_operation_until_somebody_lo
 
     others = alive()
     async with (
-        Service().client() as client,
+        Service(lambda _: inf).client() as client,
         client.coordinator(max_open=1000, leave="cancel") as pushes,
     ):
-        pushed = [await pushes.submit(request(number)) for number in range(1000)]
+        pushed = [await pushes.submit(request(number, companies=10)) for number in range(1000)]
         kept = alive() - others
         shown = [push.operation.company_id for push in pushed if push.operation]
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 
 import duckdb
 import pytest
+from attrs import evolve
 
 import integration_sdk
 from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
-from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox import Answer, Call, Sandbox
 from tests.pull_support import (
     Place,
     assert_agrees,
+    assert_holds,
     at_service,
     held,
     new_place,
@@ -244,9 +246,9 @@ async def test_an_empty_list_may_fill(sandbox: Sandbox, client: Client, tmp_path
 
 
 async def test_a_unit_that_fails_stops_no_other(
-    sandbox: Sandbox, client: Client, tmp_path: Path
+    sandbox: Sandbox, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """409 and 403 of one company are reported, and mended by a later run."""
+    """It is in the receipt, in one line of the log for all, and mended by a later run."""
     ill = sandbox.companies[0].id
     rule = sandbox.faults.not_ready(route=f"GET /companies/{ill}/data")
 
@@ -257,7 +259,44 @@ async def test_a_unit_that_fails_stops_no_other(
 
     assert errors == {(ill, "")}
     assert len(receipt.errors) == 2
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "integration_sdk.pull"]
+    assert re.match(r"2 of 4 units are not complete, see `errors` of the receipt: .* 409", told)
     await assert_agrees(sandbox, tmp_path)
+
+
+async def test_a_pull_is_run_once(client: Client, tmp_path: Path) -> None:
+    """A second time it would count the units of the first again, and find its file closed."""
+    pull = client.pull(["items"], to=tmp_path)
+    await pull
+
+    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
+        await pull
+    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
+        await anext(aiter(pull))
+
+
+async def test_no_id_leads_out_of_the_folder(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """The service chooses the ids of companies; one with slashes is refused, and nothing else."""
+    good = sandbox.companies[0].id
+    out, other = tmp_path / "out", tmp_path / "ledger"
+    other.mkdir()
+    (other / "book").write_text("kept")
+    hostile = f"{good}/../../../../ledger"  # from the staging of a folder that is there
+
+    async def renamed(_: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
+        answer = await proceed()
+        second = sandbox.companies[1].id.encode()
+        return evolve(answer, body=answer.body.replace(second, hostile.encode()))
+
+    sandbox.faults.add(renamed, route=re.compile("GET /companies$"))
+    receipt = await client.pull(["items"], to=out, at_once=1)
+
+    assert [unit.company_id for unit in receipt.errors] == [hostile]
+    assert [path.name for path in other.iterdir()] == ["book"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "ledger"}
+    await assert_holds(sandbox, out, "items", good)
 
 
 async def test_an_expired_account_keeps_what_was_read(
@@ -412,6 +451,13 @@ async def test_places_that_are_something_else(
         ({"format": "parquet", "compression": "gz"}, "compression is for ndjson"),
         ({"at_once": 0}, "at_once must be a whole number"),
         ({"full": "no"}, "full must be True or False"),
+        ({"to": "s3://bucket/out"}, "'ndjson' writes to a path, not 's3://bucket/out'"),
+        ({"to": "mysql://me:hunter2@host/books"}, "not 'mysql://me:***@host/books'"),
+        ({"to": "postgresql://host/books", "format": "parquet"}, "'parquet' writes to a path"),
+        (
+            {"to": "out", "format": "postgres"},
+            "'postgres' writes to a postgresql:// URL, not 'out'",
+        ),
     ],
 )
 async def test_arguments_that_cannot_work(

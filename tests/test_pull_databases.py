@@ -150,6 +150,20 @@ async def test_records_that_cannot_be_written_are_kept(
     assert '"id":"2"' in record
 
 
+async def test_names_of_all_kinds(books: Books) -> None:
+    """A later record brings them, or it is rejected; either way the next ones come."""
+    odd = ["", "\0", "Company", "ID", ".x", 'a"b', "a\\b"]
+    await books.pulled({"id": "1", "o": {"b": 1}, "Company": "x"})
+    for number, name in enumerate(odd):
+        await books.pulled({"id": f"f{number}", name: 1}, {"id": f"m{number}", "o": {name: 1}})
+    last = await books.pulled({"id": "2", "o": {"B": 2, "b": 1}})
+
+    assert {row["company"] for row in last.values()} == {books.company}
+    lost = {"f1", "m1"} if books.place.format == "postgres" else set()  # jsonb has no NUL
+    both = {f"{kind}{number}" for number in range(len(odd)) for kind in "fm"}
+    assert last.keys() == {"1", "2"} | both - lost
+
+
 async def test_a_failed_batch_leaves_no_gap(
     sandbox: Sandbox, client: Client, postgres: Server
 ) -> None:
@@ -395,12 +409,60 @@ async def test_databases_of_others(
 
 
 async def test_passwords_stay_with_the_database(client: Client) -> None:
-    """Wherever in the URL they are, no error shows them."""
+    """Wherever in the URL they are, no error shows them, and no repr of a pull."""
+    url = "postgresql://me:hunter2@127.0.0.1/books"
+    pulls = client.pull(["items", "bills"], to=url), client.pull("items", to="out", store=url)
+    assert [repr(pull) for pull in pulls] == [
+        "<Pull of items, bills to postgresql://me@127.0.0.1/books>",
+        f"<Pull of items to {Path('out').absolute()}>",
+    ]
     for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
+        to = f"{url}127.0.0.1:1/books?user=me&password=hunter2"
+        for pull in (client.pull(["items"], to=to), client.pull(["items"], to="out", store=to)):
+            assert "hunter2" not in repr(pull)
         with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
-            await client.pull(["items"], to=f"{url}127.0.0.1:1/books?user=me&password=hunter2")
+            await client.pull(["items"], to=to)
         assert "127.0.0.1:1/books?user=me" in str(caught.value)
         assert "hunter2" not in str(caught.value)
+
+
+async def test_a_file_is_free_however_its_pull_is_cancelled(client: Client, tmp_path: Path) -> None:
+    """A scope of anyio cancels a task again at each await, until it has ended."""
+    for steps in range(12):
+        running = asyncio.ensure_future(client.pull(["items"], to=tmp_path / "out.duckdb"))
+        await asyncio.sleep(0.02 * steps)
+        while not running.done():
+            running.cancel()
+            await asyncio.sleep(0)
+
+    assert not (await client.pull(["items"], to=tmp_path / "out.duckdb")).errors
+
+
+@pytest.mark.parametrize(
+    "password", ["hunter2/x", "x#hunter2", "x@y/hunter2", "[hunter2", "[x]hunter2"]
+)
+async def test_a_password_that_breaks_its_url_is_not_shown(client: Client, password: str) -> None:
+    """Nor is its end taken for the host; the message says how to write it."""
+    with pytest.raises(ConfigurationError, match="in its password, write") as caught:
+        await client.pull(["items"], to=f"postgresql://me:{password}@127.0.0.1:1/books")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_setting_of_the_database_makes_no_code_of_names(postgres: Server) -> None:
+    """Fields are named in SQL; old settings would end the text at a quote behind a backslash."""
+    url = await postgres.new_database()
+    place, name = Place(url, "postgres"), url.partition("?")[0].rpartition("/")[2]
+    await postgres.execute(
+        "postgres", f"ALTER DATABASE {name} SET standard_conforming_strings = off"
+    )
+    async with (
+        Sandbox(companies=1, invoices=0) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        odd = "x\\'||pg_sleep(9)||"
+        rows = await Books(sandbox, client, place).pulled({"id": "1", odd: "kept"})
+
+    assert rows["1"][odd] == "kept"
 
 
 async def test_a_file_in_use(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote, unquote
 
 import aiohttp
 import pytest
 
-from integration_sdk import RetryPolicy
+from integration_sdk import Client, RetryPolicy
 from integration_sdk._http import CallOptions, Session, hide
 from integration_sdk._http.credentials import ApiKey, check_key
 from integration_sdk._http.requests import Request
@@ -127,6 +128,26 @@ def test_what_cannot_be_a_key_is_refused_unseen(key: Any) -> None:
     assert not shows(caught.value)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Client(CANARY, "nonsense"),
+        lambda: Client(api_key=CANARY, base_url="nonsense"),
+        lambda: Client(api_key=CANARY, bas_url="https://service.example"),  # type: ignore[call-arg]
+        lambda: Client(CANARY, "https://service.example", rate=0),
+    ],
+)
+def test_a_client_that_cannot_be_made_does_not_show_the_key(wrong: Callable[[], Client]) -> None:
+    """Nor do the frames that its arguments pass through."""
+    with pytest.raises((ConfigurationError, TypeError)) as caught:
+        wrong()
+
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    ours = [frame for frame in shown.stack if "integration_sdk" in frame.filename]
+    assert ours
+    assert not any(shows(frame.locals) for frame in ours)
+
+
 def test_a_hidden_key_stays_hidden() -> None:
     """Neither repr nor pickle nor copy gives it away."""
     for kept in (hide(CANARY), check_key(CANARY), ApiKey.of(CANARY)):
@@ -225,6 +246,24 @@ async def test_an_echo_is_masked_whatever_its_writer_escapes(escaped: str, statu
     assert json.loads(got)["key"] == "<hidden>"
     assert json.loads(got)["header"].endswith("<hidden>")
     assert b"0123456789" not in got
+
+
+@pytest.mark.parametrize("spelt", [str, quote, lambda text: quote(text, safe="")])
+@pytest.mark.parametrize("key", [CANARY, "p\u00e4ss/w+rd==?>0123456789"])
+async def test_a_redirect_does_not_show_the_key(key: str, spelt: Callable[[str], str]) -> None:
+    """A login page may be given it in the path."""
+    sent = base64.b64encode(key.encode()).decode()
+    for echoed in (key, sent):
+        to = f"https://login.example/{spelt(echoed)}/in"
+        async with (
+            raw_server(always(answer(302, Location=to))) as server,
+            session_on(server, api_key=key) as session,
+        ):
+            error = read_error(read(), await session.send(read(), ONE_CALL))
+
+        assert "a redirect to https://login.example/" in str(error)
+        assert not any(secret in unquote(str(error)) for secret in (key, sent))
+        assert "0123456789" not in str(error)
 
 
 async def test_an_error_shows_neither_the_first_key_nor_the_one_after_it() -> None:

@@ -19,12 +19,13 @@ import asyncio
 import select
 import ssl
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import unquote
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
 
@@ -375,9 +376,17 @@ class AiohttpTransport:
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
             body = self._api_key.redact(body, shortest=shortest)
-        return Response(
-            status=answer.status, headers=answer.headers, body=body, received_at=time.time()
-        )
+        headers: Mapping[str, str] = answer.headers
+        if hdrs.LOCATION in headers:
+            headers = self._masked(answer)
+        return Response(status=answer.status, headers=headers, body=body, received_at=time.time())
+
+    def _masked(self, answer: aiohttp.ClientResponse) -> Mapping[str, str]:
+        """Return the headers of a redirect, the target of which errors quote, without the key."""
+        headers = answer.headers.copy()
+        to = unquote(headers[hdrs.LOCATION]).encode(errors="replace")
+        headers[hdrs.LOCATION] = self._api_key.redact(to, shortest=SHORTEST_IN_ERRORS).decode()
+        return headers
 
 
 @lru_cache(maxsize=256)

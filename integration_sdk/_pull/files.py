@@ -301,10 +301,10 @@ class Files:
         return self._shown_of(unit.data_type, unit.company_id)
 
     def _shown_of(self, data_type: str, company_id: str) -> Path:
-        return self.path / quote(data_type) / f"company={quote(company_id)}"
+        return self.path / _name(data_type) / f"company={_name(company_id)}"
 
     def _staging(self, unit: Unit) -> Path:
-        return self.path / STAGING / quote(unit.data_type) / f"company={quote(unit.company_id)}"
+        return self.path / STAGING / _name(unit.data_type) / f"company={_name(unit.company_id)}"
 
     def _staged(self, unit: Unit, state: UnitState) -> Path:
         return self._staging(unit) / f"g{state.generation}-{unit.document.token}"
@@ -313,7 +313,7 @@ class Files:
         return self._shown(unit) if state.is_shown else self._staged(unit, state)
 
     def _reject(self, unit: Unit, rejects: list[tuple[bytes, str]]) -> None:
-        path = self.path / REJECTS / f"{quote(unit.data_type)}.ndjson"
+        path = self.path / REJECTS / f"{_name(unit.data_type)}.ndjson"
         path.parent.mkdir(exist_ok=True)
         company, lines = unit.company_id, list[bytes]()
         for record, reason in rejects:
@@ -323,6 +323,11 @@ class Files:
         with path.open("ab") as file:
             file.writelines(lines)
             _sync(file)
+
+
+def _name(text: str) -> str:
+    """Return *text* as part of one file name: the service chooses ids, and may put slashes in."""
+    return quote(text, safe="")
 
 
 async def _do(work: Callable[..., T], *arguments: Any) -> T:

@@ -31,7 +31,7 @@ from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
 from integration_sdk._records.columns import Columns, text_name
-from integration_sdk._store.database import is_away
+from integration_sdk._store.database import check_url, is_away
 from integration_sdk._store.rows import fenced
 from integration_sdk.errors import ConfigurationError, PullError
 
@@ -50,6 +50,7 @@ _TABLES: Final = f"""
 """
 _SETTINGS: Final = {
     "TimeZone": "UTC",  # of dates without one
+    "standard_conforming_strings": "on",  # or a backslash would end our quotes: see `_literal`
     "idle_in_transaction_session_timeout": "10s",  # a frozen process holds no locks
     "statement_timeout": "600s",
 }
@@ -81,7 +82,7 @@ _FIELDS: Final = f"""
     GROUP BY 1, 2
 """
 _TYPES: Final = {"number": "numeric", "boolean": "boolean", "string": "text"}
-_RESERVED: Final = frozenset({"company", "id"})
+_RESERVED: Final = frozenset({"", "company", "id"})
 
 
 def without_secrets(url: str) -> str:
@@ -97,7 +98,7 @@ def without_secrets(url: str) -> str:
 class Postgres:
     """The database at *url*."""
 
-    url: str
+    url: str = field(repr=without_secrets)
     format: str = "postgres"
     _asyncpg: Any = field(init=False)
     _pool: Any = field(init=False, default=None)
@@ -106,6 +107,7 @@ class Postgres:
 
     def __attrs_post_init__(self) -> None:
         self._asyncpg = needed("asyncpg", "postgres", "a PostgreSQL database")
+        check_url(self.url)
 
     @property
     def target(self) -> str:

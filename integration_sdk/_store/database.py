@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from attrs import define, field
 
@@ -145,12 +145,20 @@ def shown(where: object) -> str:
     return repr(without_password(where) if isinstance(where, str) and "://" in where else where)
 
 
-def _check_url(url: str) -> None:
-    if "@" in url and "@" not in _address(url):
+def check_url(url: str) -> None:
+    """Refuse *url* if a password in it would be read as something else, and be shown as that."""
+    address = _address(url)
+    path = url.partition(address)[2].partition("?")[0]
+    is_plain = "@" not in path and ("@" in address or "@" not in url)
+    try:
+        urlsplit(url)
+    except ValueError:  # of brackets
+        is_plain = False
+    if not is_plain:
         raise ConfigurationError(
-            f"{without_password(url)} cannot be read: in its password, write #, / and ? as %23, "
-            "%2F and %3F"
-        )
+            f"{without_password(url)} cannot be read: in its password, write #, /, ?, [ and ] as "
+            "%23, %2F, %3F, %5B and %5D"
+        ) from None
 
 
 def _address(url: str) -> str:
@@ -298,7 +306,7 @@ class Postgres:
             raise ConfigurationError(
                 "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
             )
-        _check_url(self.url)
+        check_url(self.url)
         _check_schema(self.schema)
         self._hosts = _one_host_each(self.url)
         if len(self._hosts) > 1 and "target_session_attrs" not in self.url:
