@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -129,6 +130,16 @@ async def test_who_was_replaced_writes_nothing_more(url: str) -> None:
 
         await other.release()
         assert await one.take("acme") == [sent(mine)]
+
+
+async def test_who_asks_for_a_lease_in_vain_locks_nothing(url: str) -> None:
+    """Many processes ask, again and again, while the holder writes."""
+    async with rows_of(url) as one, rows_of(url) as other:
+        await one.take("acme")
+
+        assert await other.take("acme") is None
+
+        assert await sql(url, "SELECT FROM integration_sdk.leases WHERE xmax = 0")
 
 
 async def test_who_ends_hands_over_at_once_and_says_so(url: str) -> None:
@@ -395,6 +406,20 @@ async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
         url, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
     )
     assert reads == 0
+
+
+async def test_all_that_is_on_record_is_read_in_portions(url: str) -> None:
+    """A million rows in one answer would not arrive within the time that a statement has."""
+    await migrate(url, "integration_sdk")
+    await sql_script(url, FILL)
+    async with Store(url) as store:
+        recorded = await store.recorded()
+
+    assert len(recorded) == 20000
+    ((scans,),) = await sql(
+        url, "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
+    )
+    assert scans >= 3
 
 
 async def test_a_first_load_reads_what_it_writes_and_no_more(url: str) -> None:
@@ -765,6 +790,30 @@ def test_the_command_makes_the_tables(postgres: Server, capsys: pytest.CaptureFi
         url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'books'"
     )
     assert {table for (table,) in tables} == set(re.findall(r"CREATE TABLE (\w+)", printed))
+
+
+OPERATORS = Path(cli.__file__).parents[1] / "docs" / "guides" / "postgresql.md"
+
+
+async def test_what_operators_are_told_to_run_works(url: str) -> None:
+    """Roles, counts, the deletion of old pushes, and the step after a restore."""
+    blocks = re.findall(r"^ *```sql\n(.*?)^ *```", OPERATORS.read_text(), re.DOTALL | re.MULTILINE)
+    grant, unfinished, workers, delete, restore = blocks
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        await awaited(rows.add([row(1, reference="INV-1"), row(2)]))
+        await settle(rows, row(1, reference="INV-1"), "key")
+
+        await sql_script(url, f"CREATE ROLE worker; {grant}")
+        ((scope, state, count, _),) = await sql(url, unfinished)
+        assert (scope, state, count) == ("default", "QUEUED", 1)
+        ((_, _, companies, alive),) = await sql(url, workers)
+        assert (companies, alive) == (1, True)
+        await sql_script(url, delete)
+        assert len(await rows.rows()) == 2
+        await sql(url, "UPDATE integration_sdk.pushes SET added_at = now() - interval '401 days'")
+        await sql_script(url, delete + restore)
+        assert await rows.rows() == [sent(row(2))]
 
 
 async def sql_script(url: str, script: str) -> None:

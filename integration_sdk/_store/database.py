@@ -54,6 +54,7 @@ MIGRATIONS: Final = (
         scope text NOT NULL, id text NOT NULL, company text NOT NULL, reference text, key text,
         state text NOT NULL, status text, version bigint NOT NULL, decision text,
         snapshot text REFERENCES snapshots, document text NOT NULL, writer text NOT NULL,
+        added_at timestamptz NOT NULL DEFAULT clock_timestamp(),
         CONSTRAINT an_id_is_one_push UNIQUE (id, scope),
         CONSTRAINT a_key_has_one_owner UNIQUE (key, scope)
     );
@@ -95,7 +96,8 @@ _SETTINGS: Final = f"""
     SET search_path = "{{schema}}";
     SET statement_timeout = '{STATEMENT:g}s';
     SET idle_in_transaction_session_timeout = '{IDLE:g}s';
-    SET enable_seqscan = off;
+    SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 15; SET tcp_keepalives_count = 4;
+    SET enable_seqscan = off; SET jit = off;
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false)
         WHERE current_setting('synchronous_commit') = 'off';

@@ -49,6 +49,8 @@ _NOT_AS_EXPECTED: Final = {"22012", "23505"}
 _REFUSED: Final = {"22", "23", "54"}
 """Classes of SQLSTATE that say something of the values, not of the database."""
 _MISSING_SNAPSHOT: Final = "23503"
+PORTION: Final = 10_000
+"""Rows that are read at once, so that a statement ends in time however many there are."""
 SNAPSHOTS: Final = 64
 """New snapshots after which those that no row needs are dropped."""
 
@@ -61,8 +63,14 @@ _BEAT: Final = """
     INSERT INTO workers VALUES ($1, clock_timestamp() + $2::float8 * interval '1 second')
     ON CONFLICT (holder) DO UPDATE SET until = excluded.until
 """
+# The look before spares the lease, and who writes under it, the lock of a conflict: all processes
+# ask at each change.
 _CLAIM: Final = f"""
-    INSERT INTO leases AS lease VALUES ($1, $2, 1, $3) ON CONFLICT (scope, company) DO UPDATE
+    INSERT INTO leases AS lease
+    SELECT $1::text, $2::text, 1, $3::text WHERE NOT EXISTS (
+        SELECT FROM leases AS held WHERE scope = $1 AND company = $2 AND holder <> $3
+            AND {_IS_ALIVE.format("held")})
+    ON CONFLICT (scope, company) DO UPDATE
         SET token = lease.token + 1, holder = excluded.holder
         WHERE lease.holder = excluded.holder OR NOT {_IS_ALIVE.format("lease")}
     RETURNING token
@@ -452,7 +460,16 @@ class PostgresRows:
         which = [one.format(at) for at, one in enumerate(given, 2)]
         which += [f"state = '{state}'"] if state else []  # not a parameter: as the index has it
         which += [f"state NOT IN {_SETTLED}"] if live else []
-        return await self._read(" AND ".join(which or ["TRUE"]), *given.values())
+        if which:
+            return await self._read(" AND ".join(which), *given.values())
+        query = "SELECT min(number), max(number) FROM pushes WHERE scope = $1"
+        ((first, last),) = await self._fetch(query)
+        parts = range(first or 0, (last or 0) + 1, PORTION)
+        return [
+            row
+            for start in parts
+            for row in await self._read("number BETWEEN $2 AND $3", start, start + PORTION - 1)
+        ]
 
     async def owners(self, keys: Collection[str]) -> set[str]:
         """Return which of these push keys have an owner."""
