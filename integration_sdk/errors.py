@@ -289,7 +289,7 @@ class PaginationError(IntegrationError):
 
 
 class UnsafeLink(PaginationError):
-    """A ``next`` link leads to another host or path. It was not followed."""
+    """A ``next`` link leads to another host or path, or is too long. It was not followed."""
 
 
 class ResultSetChanged(PaginationError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -57,6 +58,15 @@ def postgres() -> Iterator[Server]:
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal | Path:
     """A journal that keeps everything, in memory and in a file: both promise the same."""
     return Journal() if request.param == "memory" else tmp_path / "pushes.db"
+
+
+@pytest.fixture(autouse=True)
+def seeded_chance() -> Iterator[None]:
+    """Let each run draw the same pauses, so that no test fails now and then."""
+    state = random.getstate()
+    random.seed(0)
+    yield
+    random.setstate(state)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -171,3 +171,61 @@ class Line:
             to.write(data)
             await to.drain()
         raise ConnectionResetError  # the other way ends too
+
+
+@define(eq=False)
+class Pooler:
+    """What PgBouncer is in transaction mode: all its clients share one connection."""
+
+    url: str
+    _socket: str = ""
+    _server: asyncio.Server | None = None
+    _to: Any = None
+    _hello: bytes = b""
+    _asked_by: Any = None
+    _answering: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Pooler:
+        parts = urlsplit(self.url)
+        self._socket = f"{dict(parse_qsl(parts.query))['host']}/.s.PGSQL.5432"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.url = f"postgresql://postgres:@127.0.0.1:{port}{parts.path}?sslmode=disable"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self._to.transport.abort()
+        if self._answering is not None:
+            await asyncio.wait([self._answering])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            opening = await _message(reader, b"")
+            if self._answering is None:
+                answers, self._to = await asyncio.open_unix_connection(self._socket)
+                self._to.write(opening)
+                while not self._hello.endswith(b"Z\0\0\0\5I"):
+                    self._hello += await _message(answers)
+                head, _, rest = self._hello.partition(b"K\0\0\0\x0c")
+                self._hello = head + b"K\0\0\0\x0c" + bytes(8) + rest[8:]  # a pid of its own
+                self._answering = asyncio.create_task(self._answer(answers))
+            writer.write(self._hello)
+            while (asked := await _message(reader))[:1] != b"X":
+                self._asked_by = writer
+                self._to.write(asked)
+        writer.transport.abort()
+
+    async def _answer(self, answers: asyncio.StreamReader) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                answer = await _message(answers)
+                self._asked_by.write(answer)
+
+
+async def _message(reader: asyncio.StreamReader, kind: bytes | None = None) -> bytes:
+    """Return the next message; the one that opens a connection is of no *kind*."""
+    kind = await reader.readexactly(1) if kind is None else kind
+    length = await reader.readexactly(4)
+    return kind + length + await reader.readexactly(int.from_bytes(length) - 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -159,13 +158,8 @@ async def coordinator(service: Service, **options: Any) -> AsyncIterator[Coordin
     of_client = {name: options.pop(name) for name in OF_CLIENT if name in options}
     if dialect := of_client.get("dialect"):
         service.connection_name = dialect.connection_name or service.connection_name
-    state = random.getstate()
-    random.seed(8)  # what pauses and polls are drawn from
-    try:
-        async with service.client(**of_client) as client, client.coordinator(**options) as pushes:
-            yield pushes
-    finally:
-        random.setstate(state)
+    async with service.client(**of_client) as client, client.coordinator(**options) as pushes:
+        yield pushes
 
 
 def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushRequest:

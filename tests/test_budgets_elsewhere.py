@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from math import inf, log
 from pathlib import Path
@@ -31,16 +29,7 @@ from tests.budget_support import (
 )
 from tests.push_support import swallowed
 
-pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
-
-
-@pytest.fixture
-def seeded_chance() -> Iterator[None]:
-    """The client draws the same jitter in every run."""
-    state = random.getstate()
-    random.seed(0)
-    yield
-    random.setstate(state)
+pytestmark = pytest.mark.virtual_time
 
 
 def requests(count: int, companies: int = 1) -> list[PushRequest]:

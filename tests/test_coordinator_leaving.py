@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
-from integration_sdk import Push, PushEvent
+from integration_sdk import Push, PushEvent, Store
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -97,6 +99,40 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(
 
     assert {type(one) for one in told} == {Push, ClientClosed}
     assert all(one.outcome for one in told if isinstance(one, Push))
+
+
+async def again_and_again(work: Coroutine[Any, Any, object], turns: int) -> None:
+    """Cancel *work* after so many turns of the loop, and at each step from then on."""
+    task = asyncio.create_task(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_who_is_cancelled_again_and_again_leaves_nothing_behind(
+    tmp_path: Path, kind: str
+) -> None:
+    """As by the scopes of anyio, and so in web services: neither tasks nor a store in use."""
+    store = Store(tmp_path / "pushes.db" if kind == "file" else None)
+    service = Service()
+
+    async def push() -> None:
+        async with client.coordinator(journal=store) as pushes:
+            await collect(pushes.run(requests(3)))
+
+    async with store, service.client() as client:
+        for turns in (*range(40), *range(40, 400, 20)):
+            await again_and_again(push(), turns)
+            left = [task.get_name() for task in asyncio.all_tasks()]
+            assert "integration_sdk push" not in left, turns
+        asked = service.count()
+        await asyncio.sleep(1000)
+        assert service.count() == asked
+        async with asyncio.timeout(1000):
+            await push()
 
 
 async def test_who_waits_long_is_told_what_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -521,3 +557,19 @@ async def test_a_run_whose_tasks_somebody_cancels_does_not_end_in_silence() -> N
         await shutdown
 
     assert [outcome.status for outcome in found] == [OutcomeStatus.SUCCESS]
+
+
+async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect) -> None:
+    """A web service may open one for each request, with one client for all."""
+    client = await connect(Service())
+
+    def hear(_: PushEvent) -> None: ...
+
+    kept = ref(hear)
+    async with client.coordinator(on_event=hear) as pushes:
+        await (await pushes.submit(request()))
+    del hear, pushes
+    await asyncio.sleep(1)
+    gc.collect()
+
+    assert kept() is None

@@ -388,6 +388,19 @@ def test_a_redirect_says_where_to_and_what_to_change(
     assert "s3cret" not in str(error)
 
 
+def test_a_message_is_short_however_long_the_answer() -> None:
+    """Messages go into logs and journals, by the thousand; what they leave out is in the body."""
+    items = [{"itemId": f"line {number}", "message": "x" * 100} for number in range(300)]
+    content = body(*items, status=400, error="y" * 20_000) | {"correlationId": "z" * 20_000}
+
+    error = read_error(READ, answer(400, content))
+
+    assert len(str(error)) < 3_000
+    assert str(error).endswith("refused again as it stands.")
+    assert len(error.reasons) == 300
+    assert error.correlation_id == "z" * 20_000
+
+
 def test_call_held_back_says_that_it_was_not_sent() -> None:
     """A gate closed by others' 429 gives the same error, with no attempt made."""
     error = read_error(READ, answer(429), sent=False)

@@ -15,9 +15,11 @@ from integration_sdk import Pager
 from integration_sdk.errors import (
     ConfigurationError,
     IntegrationError,
+    MalformedResponse,
     NotFound,
     PaginationError,
     ResultSetChanged,
+    UnsafeLink,
 )
 from tests.pager_support import Records, Serve, ids, unopened
 
@@ -260,6 +262,37 @@ async def test_a_page_number_of_thousands_of_digits_is_a_token() -> None:
     async with Service(faults=[answer]).client() as client:
         assert await client.companies.list().collect() == ids(range(1, 3))
     assert seen == ["1", digits]
+
+
+async def test_a_link_that_no_server_takes_is_not_followed() -> None:
+    """URLs are remembered; a megabyte of link packs into a few hundred bytes of answer."""
+    seen: list[str] = []
+
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        seen.append(asked.params["page"])
+        page = {"results": [{"id": 1}], "_links": {"next": {"href": f"?page={'9' * 70_000}"}}}
+        return Answer(body=msgspec.json.encode(page))
+
+    async with Service(faults=[answer]).client() as client:
+        with pytest.raises(UnsafeLink, match="is too long") as caught:
+            await client.companies.list().collect()
+    assert seen == ["1"]
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("name", ["pageNumber", "pageSize", "totalResults"])
+@pytest.mark.parametrize("number", [2**63, 1e308, "9" * 4000])
+async def test_a_count_that_nothing_can_have_is_malformed(name: str, number: float | str) -> None:
+    """Sums and shares of it could not be told."""
+
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        page: dict[str, Any] = {"results": [{"id": 1}], "_links": {}, name: number}
+        return Answer(body=msgspec.json.encode(page))
+
+    async with Service(faults=[answer]).client() as client:
+        with pytest.raises(MalformedResponse, match=f"{name} is") as caught:
+            await client.companies.list().collect()
+    assert len(str(caught.value)) < 300
 
 
 async def test_a_link_may_spell_an_id_in_another_case() -> None:

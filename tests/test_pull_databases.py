@@ -417,8 +417,11 @@ async def test_passwords_stay_with_the_database(client: Client) -> None:
         f"<Pull of items to {Path('out').absolute()}>",
     ]
     for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
+        to = f"{url}127.0.0.1:1/books?user=me&password=hunter2"
+        for pull in (client.pull(["items"], to=to), client.pull(["items"], to="out", store=to)):
+            assert "hunter2" not in repr(pull)
         with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
-            await client.pull(["items"], to=f"{url}127.0.0.1:1/books?user=me&password=hunter2")
+            await client.pull(["items"], to=to)
         assert "127.0.0.1:1/books?user=me" in str(caught.value)
         assert "hunter2" not in str(caught.value)
 

@@ -33,7 +33,7 @@ from integration_sdk._store.row import (
 )
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
-from tests.postgres import Line, Server, in_database
+from tests.postgres import Line, Pooler, Server, in_database
 from tests.test_store_rates import times_of
 
 SECRET = "s3cret"
@@ -534,6 +534,14 @@ async def test_who_waits_says_so(line: Line, caplog: pytest.LogCaptureFixture) -
     assert len(told) == 1
 
 
+async def test_who_waits_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """If the database, or the network, has said so."""
+    with pytest.raises(StoreUnavailable):
+        await Store("postgresql://127.0.0.1:9/none", patience=2.5).lend(base_url="http://a")
+
+    assert "Connect call failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -610,6 +618,17 @@ async def test_a_pooler_meets_no_setting_that_it_refuses(line: Line) -> None:
     assert asked <= known
 
 
+async def test_a_pooler_that_keeps_no_session_is_refused(url: str) -> None:
+    """Settings and notifications would go to others; nothing is changed."""
+    async with Pooler(url) as pooler:
+        with pytest.raises(ConfigurationError, match="pooler in transaction or statement mode"):
+            async with rows_of(pooler.url):
+                pass
+
+    tables = "SELECT FROM information_schema.tables WHERE table_name = 'pushes'"
+    assert not await sql(url, tables)
+
+
 # The URL
 
 
@@ -653,6 +672,16 @@ def test_a_password_that_a_url_cannot_hold_is_refused_unseen(special: str) -> No
 
     assert SECRET not in str(refused.value)
     assert "postgresql://me:***@h/db" in str(refused.value)
+
+
+@pytest.mark.parametrize("odd", ["@", ":", ",", "100%", "%23", "é"])
+async def test_a_password_may_hold_anything_else(odd: str) -> None:
+    """As it is, or in the form that URLs have for it."""
+    async with Store(f"postgresql://me:1{odd}{SECRET}@127.0.0.1:9/none", patience=0.1) as store:
+        with pytest.raises(StoreUnavailable, match="Connect call failed") as refused:
+            await store.lend(base_url="http://a")
+
+    assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize("schema", ["", "A", "a b", 'a"', "1a", "x" * 64, None])

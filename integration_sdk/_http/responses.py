@@ -32,6 +32,9 @@ from integration_sdk.errors import (
     SyncScheduleNotAllowed,
 )
 
+LONGEST_REASONS: Final = 2000
+"""Characters of an error body that a message quotes; `ErrorBody` has all."""
+
 
 def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
     return (body,) if isinstance(body, bytes) else body
@@ -282,7 +285,9 @@ def _reasons(body: ErrorBody | None) -> str:
         return "no error body (perhaps a proxy's answer)"
     items = body.validation.errors if body.validation else ()
     reasons = "; ".join(part for part in (body.error, *map(str, items)) if part)
-    quote = f" (correlation {body.correlation_id})" if body.correlation_id else ""
+    if len(reasons) > LONGEST_REASONS:
+        reasons = f"{reasons[: LONGEST_REASONS - 3]}..."
+    quote = f" (correlation {body.correlation_id:.100})" if body.correlation_id else ""
     return f"{reasons or 'no reason given'}{quote}"
 
 

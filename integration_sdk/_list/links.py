@@ -20,6 +20,8 @@ from integration_sdk._http.requests import Params, Request
 from integration_sdk._list.cursor import PLACE, number_of, read_query
 from integration_sdk.errors import UnsafeLink
 
+LONGEST: Final = 1 << 15
+"""Characters of a link: more than servers take. Some URLs are remembered, here and in yarl."""
 _NOWHERE: Final = "http://base.invalid"
 """Used if the base URL is not known; a link that names a host is then refused."""
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
@@ -58,18 +60,19 @@ class LinkReader:
         """Return the query of *href*, a link found on *page*.
 
         Raises:
-            UnsafeLink: It leads to another host or path.
+            UnsafeLink: It leads to another host or path, or is too long.
         """
+        fault = "is too long" if len(href) > LONGEST else "leads away from this list"
         try:
             query = urlsplit(href).query
             # Most links are a bare path, or a query: those name no host.
-            is_safe = self._stays(href)
+            is_safe = len(href) <= LONGEST and self._stays(href)
         except ValueError:
             is_safe = False
         if not is_safe:
             raise UnsafeLink(
-                f"{self.request}, page {page}: its next link {href!r:.500} leads away from "
-                "this list; it was not followed and nothing was sent there",
+                f"{self.request}, page {page}: its next link {href!r:.500} {fault}; "
+                "it was not followed and nothing was sent there",
                 page=page,
                 **self.request.facts,
             )

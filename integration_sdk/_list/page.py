@@ -27,6 +27,8 @@ from integration_sdk.errors import InvalidItem, MalformedResponse
 
 Decode = Callable[[bytes], Any]
 Number = int | str | float | None
+MOST: Final = 2**63 - 1
+"""The largest count. There is no share of larger ones, nor a cursor with them."""
 _NO_END: Final = b"9999-12-31T23:59:59.9999999"
 """The last moment in .NET. Msgspec would round it up to the year 10000."""
 
@@ -264,8 +266,9 @@ def _whole_number(name: str, value: Number) -> int | None:
     if value is None:
         return None
     number = int(value)
-    if number < 0 or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError(f"{name} is {value!r}")
+    is_whole = not isinstance(value, float) or value.is_integer()
+    if not (is_whole and 0 <= number <= MOST):
+        raise ValueError(f"{name} is {value!r:.80}")
     return number
 
 

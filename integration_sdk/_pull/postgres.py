@@ -98,7 +98,7 @@ def without_secrets(url: str) -> str:
 class Postgres:
     """The database at *url*."""
 
-    url: str
+    url: str = field(repr=without_secrets)
     format: str = "postgres"
     _asyncpg: Any = field(init=False)
     _pool: Any = field(init=False, default=None)

@@ -95,10 +95,12 @@ class Tasks:
         while working := {*self.running} - {asyncio.current_task()}:
             await asyncio.wait(working)
 
-    def cancel(self) -> None:
-        """End what still runs; that is as safe as a crash."""
+    async def end(self) -> None:
+        """Cancel what still runs, which is as safe as a crash, and wait until it has ended."""
+        self.halt()
         for task in self.running:
             task.cancel()
+        await self.join()
 
 
 async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> None:

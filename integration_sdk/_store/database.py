@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from attrs import define, field
 
@@ -145,11 +145,11 @@ def shown(where: object) -> str:
 
 def check_url(url: str) -> None:
     """Refuse *url* if a password in it would be read as something else, and be shown as that."""
+    address = _address(url)
+    path = url.partition(address)[2].partition("?")[0]
+    is_plain = "@" not in path and ("@" in address or "@" not in url)
     try:
-        parts = urlsplit(url)
-        is_plain = "@" not in url or (
-            "@" in parts.netloc and "@" not in parts.path + parts.fragment
-        )
+        urlsplit(url)
     except ValueError:  # of brackets
         is_plain = False
     if not is_plain:
@@ -159,10 +159,19 @@ def check_url(url: str) -> None:
         ) from None
 
 
+def _address(url: str) -> str:
+    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]
+
+
 def _one_host_each(url: str) -> list[str]:
-    """Return a URL for each host, since asyncpg gives one that is silent the time of all."""
-    address = urlsplit(url).netloc
+    """Return a URL for each host, since asyncpg gives one that is silent the time of all.
+
+    The password in it is quoted, whatever it holds.
+    """
+    address = _address(url)
     user, at, hosts = address.rpartition("@")
+    name, colon, password = user.partition(":")
+    user = f"{name}{colon}{quote(unquote(password), safe='')}"
     return [url.replace(f"//{address}", f"//{user}{at}{host}", 1) for host in hosts.split(",")]
 
 
@@ -190,8 +199,8 @@ class Connection:
         """
         self._check_loop()
         loop, database, wait = asyncio.get_running_loop(), self.database, 0.05
-        until = loop.time() + database.patience
-        word = loop.call_later(WORTH_A_WORD, database.say_waiting)
+        until, away = loop.time() + database.patience, None
+        word = loop.call_later(WORTH_A_WORD, lambda: database.say_waiting(away))
         try:
             while True:
                 try:
@@ -203,6 +212,7 @@ class Connection:
                     left = until - loop.time()
                     if left <= 0:
                         raise database.unavailable(error) from None
+                    away = error
                 else:
                     database.waits = False
                     return answer
@@ -363,11 +373,13 @@ class Postgres:
         """Make or update the tables, unless they are as they should be.
 
         Raises:
-            ConfigurationError: They are missing, and the role may not make them.
+            ConfigurationError: They are missing, and the role may not make them. Or a pooler is
+                in the way.
             JournalError: They are those of another version.
         """
         if self._has_tables:
             return
+        await self._check_pooler(db)
         try:
             if await self._version(db) != VERSION:
                 await self._migrate(db)
@@ -378,6 +390,25 @@ class Postgres:
                 "them to this role"
             ) from error
         self._has_tables = True
+
+    async def _check_pooler(self, db: Any) -> None:
+        """Refuse one that lends a connection for less than a session: no setting stays on it."""
+        pid, ours, theirs = "SELECT pg_backend_pid()", None, None
+        with suppress(asyncpg.DuplicatePreparedStatementError):
+            ours = await db.fetchval(pid)
+            if ours == db.get_server_pid():
+                return  # there is none
+            other = await self.connect()
+            try:
+                theirs = await other.fetchval(pid)
+            finally:
+                other.terminate()
+        if theirs in (None, ours):
+            await db.execute("RESET ALL")  # for who has the connection next
+            raise ConfigurationError(
+                f"{self} is behind a pooler in transaction or statement mode: use its session "
+                "mode, or connect to the database itself"
+            )
 
     async def _version(self, db: Any) -> int:
         if await db.fetchval("SELECT to_regclass('migrations')") is None:
@@ -400,11 +431,12 @@ class Postgres:
             if version != VERSION:
                 await db.execute(_statements(version))
 
-    def say_waiting(self) -> None:
-        """Log, once, that calls wait for an answer."""
+    def say_waiting(self, error: Exception | None) -> None:
+        """Log, once, that calls wait for an answer, and why."""
         if not self.waits:
             self.waits = True
-            logger.warning("%s does not answer; waiting for up to %g s", self, self.patience)
+            why = f" ({self._told(error)})" if error else ""
+            logger.warning("%s does not answer%s; waiting for up to %g s", self, why, self.patience)
 
     def unavailable(self, error: BaseException) -> StoreUnavailable:
         """Return the error for a database that is away."""
@@ -420,8 +452,9 @@ class Postgres:
 
     def _told(self, error: BaseException) -> str:
         text, user = str(error), self.url.partition("://")[2].rpartition("@")[0]
-        if password := user.partition(":")[2]:
-            text = text.replace(password, "***")
+        password = user.partition(":")[2]
+        for one in {password, unquote(password)} - {""}:
+            text = text.replace(one, "***")
         return text or type(error).__name__
 
 

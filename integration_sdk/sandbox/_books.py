@@ -156,15 +156,22 @@ class Books:
         scope: Distinguishes these books from others, for example a company's number.
         invoices: How many invoices there are.
         given: Records by kind in place of generated ones; of other kinds there are none.
+        searched: The lists, of all books, that keep what was read to search them.
     """
 
     def __init__(
-        self, seed: int, scope: str, invoices: int, given: Mapping[str, Source] | None = None
+        self,
+        seed: int,
+        scope: str,
+        invoices: int,
+        given: Mapping[str, Source] | None,
+        searched: dict[DataSet, None],
     ) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
         self._given = given
         self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
+        self._searched = searched
         self._data_sets: dict[tuple[str, int], DataSet] = {}
 
     def has(self, kind: str) -> bool:
@@ -179,7 +186,7 @@ class Books:
         """
         key = kind, account
         if key not in self._data_sets:
-            self._data_sets[key] = DataSet(self._source(kind, account))
+            self._data_sets[key] = DataSet(self._source(kind, account), self._searched)
         return self._data_sets[key]
 
     def _source(self, kind: str, account: int) -> Source:
@@ -437,8 +444,8 @@ def _inner(record: dict[str, Any]) -> bytes:
 
 SLICE = 2_000
 SELECTIONS_KEPT = 4
-MOST_KNOWN = 200_000
-"""Records of which the values that were last searched for are kept: `changed_since` comes again."""
+MOST_KNOWN = 500_000
+"""Records, in all lists, of which the values that were last searched for are kept."""
 
 
 class DataSet:
@@ -450,9 +457,9 @@ class DataSet:
     list as it is at one moment all the same.
     """
 
-    def __init__(self, source: Source) -> None:
-        """Begin with the generated records of *source*."""
-        self._source = source
+    def __init__(self, source: Source, searched: dict[DataSet, None]) -> None:
+        """Begin with the records of *source*; *searched* are the lists that keep values."""
+        self._source, self._searched = source, searched
         self._order: range | MutableSequence[int] = range(source.count)
         self._written: dict[int, bytes] = {}
         self._index: dict[str, int] = {}
@@ -533,6 +540,9 @@ class DataSet:
 
     def _changed(self) -> None:
         self._version += 1
+        self._forget()
+
+    def _forget(self) -> None:
         self._selections.clear()
         self._known = [], {}
 
@@ -580,13 +590,11 @@ class DataSet:
             version, chooser = self._version, Chooser(query, order_by)
             others = () if self._source.alike else self._source.rows(0, self._source.count)
             chooser.check([self.sample()], chain(others, self._written.values()))
-            if self._known[0] != chooser.names:
-                self._known = chooser.names, {}
-            known = self._known[1]
+            known = self._kept(chooser.names)
             for start in range(0, len(self), SLICE):
                 numbers = self._order[start : start + SLICE]
                 values = known.get(start) or chooser.read(self._rows(numbers))
-                if start < MOST_KNOWN:
+                if self in self._searched:
                     known[start] = values
                 chooser.look(numbers, values)
                 if pauses:
@@ -596,3 +604,16 @@ class DataSet:
             else:
                 break
         return array("q", chooser.chosen())
+
+    def _kept(self, names: list[str]) -> dict[int, list[Values]]:
+        """Return the known values of *names*, by slice; lists searched long ago forget theirs."""
+        # `changed_since` asks for each page with another query, for the same names.
+        if self._known[0] != names:
+            self._known = names, {}
+        self._searched.pop(self, None)
+        self._searched[self] = None
+        while sum(map(len, self._searched)) > MOST_KNOWN:
+            oldest = next(iter(self._searched))
+            del self._searched[oldest]
+            oldest._forget()
+        return self._known[1]

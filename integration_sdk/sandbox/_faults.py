@@ -76,13 +76,7 @@ _IDENTIFIER = re.compile(r"[^/ ?#]*\d[^/?#]*")
 
 
 class Scope(TypedDict, total=False):
-    """When a rule applies.
-
-    ``route``: ``"POST /push/"`` (a method, part of a path, or both; ``{anything}`` stands for one
-    segment) or a compiled pattern that is searched in ``"POST /companies/..."``. ``skip``: number
-    of matching calls to skip first. ``times``: maximum number of calls it applies to.
-    ``probability``: of applying to a call.
-    """
+    """When a rule applies; `Faults` says what each of them means."""
 
     route: str | re.Pattern[str]
     skip: Whole | None
@@ -383,10 +377,12 @@ def _checking(method: Callable[..., Rule]) -> Callable[..., Rule]:
 class Faults(Rules):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
 
-    Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both),
-    ``skip`` calls, ``times`` at most, with a ``probability``. A fault of pushes concerns pushes
-    only, whatever its route. How a push ends, and how that is notified, is decided when it is
-    accepted: such a fault applies to pushes made while it is in force.
+    Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both;
+    ``{anything}`` stands for one segment) or a compiled pattern that is searched in
+    ``"POST /companies/..."``; ``skip`` matching calls, ``times`` at most, with a ``probability``.
+    A fault of pushes concerns pushes only, whatever its route. How a push ends, and how that is
+    notified, is decided when it is accepted: such a fault applies to pushes made while it is in
+    force.
 
     Raises:
         ValueError: A value cannot be, or the route matches no call that the service has. For

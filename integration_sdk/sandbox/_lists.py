@@ -164,16 +164,18 @@ class _Parser:
             raise self._bad("expected && or ||")
 
     def _any_of(self) -> Test:
-        tests = [self._all_of()]
-        while self._take("||"):
-            tests.append(self._all_of())
-        return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
+        return self._joined("||", self._all_of, any)
 
     def _all_of(self) -> Test:
-        tests = [self._term()]
-        while self._take("&&"):
-            tests.append(self._term())
-        return tests[0] if len(tests) == 1 else lambda row: all(test(row) for test in tests)
+        return self._joined("&&", self._term, all)
+
+    def _joined(
+        self, mark: str, part: Callable[[], Test], how: Callable[[Iterable[bool]], bool]
+    ) -> Test:
+        tests = [part()]
+        while self._take(mark):
+            tests.append(part())
+        return tests[0] if len(tests) == 1 else lambda values: how(test(values) for test in tests)
 
     def _term(self) -> Test:
         if not self._take("{"):

@@ -55,6 +55,7 @@ class Service:
         self.credential = b64encode(settings.api_key.encode()).decode()
         self._given = given
         self._books: dict[str, Books] = {}
+        self._searched: dict[DataSet, None] = {}
 
     def refuse(self, refused: Refused) -> Answer:
         """Return the error body of *refused*, with a correlation id of its own."""
@@ -103,7 +104,8 @@ class Service:
     def _books_of(self, scope: str) -> Books:
         if scope not in self._books:
             given = None if self._given is None else self._given.get(scope, {})
-            self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices, given)
+            seed, invoices = self.settings.seed, self.settings.invoices
+            self._books[scope] = Books(seed, scope, invoices, given, self._searched)
         return self._books[scope]
 
     def push(
