@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client, ConfigurationError
-from integration_sdk._records.arrow import read, sums
+from integration_sdk._records.arrow import in_schema, read, sums
 from integration_sdk._records.columns import NO_COLUMNS, Columns
 from integration_sdk.sandbox import Sandbox
 
@@ -162,6 +163,8 @@ def test_an_empty_object_in_a_column_of_objects() -> None:
         ('{"x":"\\ud800"}', "surrogates"),
         ("nonsense", "Expecting value"),
         ("[1]", "not an object"),
+        ('{"x":1e-99999999999999999999}', "InvalidOperation"),
+        (f'{{"y":{"1" * 5000}}}', "digits"),
     ],
 )
 def test_records_that_are_no_good_are_rejected(record: str, reason: str) -> None:
@@ -202,6 +205,52 @@ def test_members_that_differ_in_case_only_are_text() -> None:
 
     assert both == [{"x": '{"a":1,"A":2}'}, {"x": '{"a":3}'}]
     assert other.table["x__json"].to_pylist() == ['{"A":1}', None]
+
+
+TINY = [
+    "1e-9999999",
+    "0e-9999999",
+    "1e-77",
+    '"1e-9999999"',
+    "0.5E-2000000",
+    '"\\u002B5e-99999999"',
+    '"1\\u0065-\\u0039999999"',
+]
+"""Arrow reads beyond a table of its own with such exponents, which ends the process."""
+
+
+@pytest.mark.parametrize("tiny", TINY)
+def test_an_exponent_ends_no_process(tiny: str) -> None:
+    """A number that is too small for a column goes beside; texts that look like one stay."""
+    items = [f'{{"id":"{uuid.uuid4()}","x":{value}}}'.encode() for value in ("1", tiny, "2")]
+    nested = [f'{{"x":{{"a":{tiny}}}}}'.encode()]
+
+    assert read(items, NUMBERS).table["x__json"].to_pylist() == [None, tiny, None]
+    assert read(nested, OBJECTS).table["x__json"].to_pylist() == [f'{{"a":{tiny}}}']
+    assert rows('{"x":"a"}', '{"x":"5E-1234567"}') == [{"x": "a"}, {"x": "5E-1234567"}]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.list_(pa.decimal128(9, 2))])
+def test_an_exponent_does_not_fit_a_schema(kind: pa.DataType) -> None:
+    """Nor does it end the process there."""
+    texts = ["1.25", "1e-9999999"]
+    items = [[text] for text in texts] if pa.types.is_list(kind) else texts
+    with pytest.raises(ConfigurationError, match="fit the schema"):
+        in_schema(pa.table({"x": items}), pa.schema([("x", kind)]))
+
+
+@pytest.mark.parametrize("depth", [100, 400, 800])
+@pytest.mark.parametrize(("open_", "close"), [('{"a":', "}"), ("[", "]"), ('[{"a":', "}]")])
+def test_what_is_nested_deeply_is_text(open_: str, close: str, depth: int) -> None:
+    """Or, if no reader takes it at all, rejected; the other records are held up by neither."""
+    deep = f"{open_ * depth}1{close * depth}"
+    batch = read([b'{"x":1}', f'{{"y":{deep}}}'.encode(), b'{"x":2}'], NO_COLUMNS)
+    later = read([f'{{"o":{deep},"z":1}}'.encode(), b'{"x":3}'], OBJECTS)
+
+    for found, rows_ in ((batch, 3), (later, 2)):
+        assert found.table.num_rows + len(found.rejects) == rows_
+        assert depth > 400 or not found.rejects
+    assert depth > 400 or deep in batch.table["y"].to_pylist()
 
 
 values = st.recursive(

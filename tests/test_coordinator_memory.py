@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import tracemalloc
 from math import inf
 from typing import Any
 
@@ -33,6 +34,21 @@ async def shown(said: list[dict[str, Any]]) -> list[str]:
         pushed = [await pushes.submit(request(0)) for _ in said]
         assert all(push.operation is push.operation for push in pushed)
         return [repr(push.operation) for push in pushed]
+
+
+async def test_names_that_the_service_makes_up_are_not_kept() -> None:
+    """Names of lanes are shared by all operations, but not long ones, nor for ever."""
+
+    async def kept(length: int) -> int:
+        tracemalloc.start()
+        try:
+            await shown([{"dataType": f"{number:{length}}"} for number in range(40)])
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert await kept(100_000) < await kept(100) + 1_000_000
 
 
 @pytest.mark.parametrize(

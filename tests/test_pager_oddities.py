@@ -13,6 +13,7 @@ import pytest
 from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
+    ApiError,
     ConfigurationError,
     IntegrationError,
     MalformedResponse,
@@ -262,6 +263,21 @@ async def test_a_page_number_of_thousands_of_digits_is_a_token() -> None:
     async with Service(faults=[answer]).client() as client:
         assert await client.companies.list().collect() == ids(range(1, 3))
     assert seen == ["1", digits]
+
+
+async def test_a_page_size_of_thousands_of_digits_hides_no_error() -> None:
+    """Whose message says how to go on with a smaller page, if there can be one."""
+
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        if asked.params["pageSize"] != "100":
+            return Answer(504)
+        links = {"next": {"href": f"?page=2&pageSize={'9' * 5000}"}}
+        return Answer(body=msgspec.json.encode({"results": [{"id": 1}], "_links": links}))
+
+    async with Service(faults=[answer]).client(retry=None) as client:
+        with pytest.raises(ApiError) as caught:
+            await client.companies.list(page_size=100).collect()
+    assert caught.value.status == 504
 
 
 async def test_a_link_that_no_server_takes_is_not_followed() -> None:

@@ -158,6 +158,27 @@ async def test_a_record_is_kept_until_its_push_is_settled(path: Path, state: Sta
         assert [one.payload_hash for one in await rows.rows()] == ["hash"]
 
 
+async def test_a_record_leaves_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where SQLite was built so that what is deleted stays until it is written over."""
+    connect = sqlite3.connect
+
+    def keeping(*args: Any, **options: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*args, **options)
+        db.execute("PRAGMA secure_delete = OFF")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", keeping)
+    secret = b"an account number"
+    async with opened(path) as rows:
+        await rows.take("acme")
+        one = Row("row-1", LANE, payload=secret * 1000)
+        await awaited(rows.add([one]))
+        await awaited(rows.put([sent(one)]))
+        await awaited(rows.put([sent(one).to(State.REFUSED)]))
+
+    assert secret not in path.read_bytes()
+
+
 async def test_a_file_does_not_grow_by_the_records_it_has_seen(path: Path) -> None:
     """What settled pushes leave is used again by those to come."""
     async with opened(path) as rows:

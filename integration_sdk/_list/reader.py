@@ -22,7 +22,7 @@ from attrs import define, evolve, field, frozen
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import FetchPage, Response, check, not_json
 from integration_sdk._http.statuses import Scope, scope_of
-from integration_sdk._list.cursor import Position, write_cursor
+from integration_sdk._list.cursor import Position, number_of, write_cursor
 from integration_sdk._list.drift import DriftWatch, ListProgress, ListReport, shortfall
 from integration_sdk._list.page import ItemReader, PageItems, RawPage
 from integration_sdk._list.walk import PageRequest, Walk
@@ -309,8 +309,7 @@ class ListReader(Generic[T]):
         raise _advising(outcome, self._size_of(head))
 
     def _size_of(self, head: PageRequest) -> int:
-        size = dict(head.params).get("pageSize", "")
-        return int(size) if size.isdecimal() else 1
+        return number_of(dict(head.params).get("pageSize", "")) or 1
 
     def _cancel(self, pages: Iterable[PageRequest]) -> list[asyncio.Task[Response | Exception]]:
         tasks = [self._sent.pop(wanted).task for wanted in pages]

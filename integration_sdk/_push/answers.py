@@ -145,6 +145,8 @@ _STATUSES: Final = {status.value: status for status in PushStatus}
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without extra fields, since ten thousand may be open."""
+LONGEST_NAME: Final = 200
+"""Characters of a name that is kept; a service that makes longer ones up would fill the memory."""
 _kept = lru_cache(4096)(str)
 _read_usual: Final = msgspec.json.Decoder(_Usual).decode
 _read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
@@ -192,7 +194,7 @@ def _operation(usual: _Usual) -> PushOperation:
     own, other = usual.data_connection_id, usual.data_connection_key
     return PushOperation(
         push_operation_key=usual.push_operation_key,
-        company_id=_kept(usual.company_id),
+        company_id=_shared(usual.company_id) or "",
         data_connection_id=_shared(other if own is None else own),
         data_type=_shared(usual.data_type),
         status=_STATUSES[usual.status],
@@ -224,7 +226,7 @@ def _record_ref(usual: _Ref) -> RecordRef:
 
 def _shared(name: str | None) -> str | None:
     """Return one shared string per name: ten thousand operations name only a few lanes."""
-    return None if name is None else _kept(name)
+    return name if name is None or len(name) > LONGEST_NAME else _kept(name)
 
 
 # What came of sending a push

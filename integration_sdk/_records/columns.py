@@ -2,15 +2,15 @@
 
 What does not fit a column goes, as JSON text, into ``<field>__json`` beside it, so that old
 parts, tables and queries stay right. Numbers are one kind, exact. A field that has held nothing
-but null or ``[]`` has no column yet. An object that cannot be a struct, since it is empty or has a
-name that no database takes, makes its field text as a whole.
+but null or ``[]`` has no column yet. An object that cannot be a struct, since it is empty, deep or
+has a name that no database takes, makes its field text as a whole.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +27,10 @@ NUMBER: Final = "number"
 TIMESTAMP: Final = "timestamp"
 INTEGER_DIGITS: Final = 20
 FRACTION_DIGITS: Final = 18
+MOST_DIGITS: Final = 76
+"""Of the widest number that Arrow has."""
+DEEPEST: Final = 32
+"""Levels of a column: a value with more would cost a database seconds, and Python its stack."""
 _RESERVED: Final = frozenset({"company", "_pulled_at"})
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
@@ -105,10 +109,12 @@ def is_name(text: str) -> bool:
 
 
 def _learned(kind: Kind | None, values: list[Any], is_taken: bool) -> Kind | None:
-    if kind is None and (is_taken or any(map(has_no_struct, values))):
-        return None if all(map(is_nothing, values)) else JSON
+    plain = [value for value in values if not has_no_struct(value)]
+    is_odd = len(plain) < len(values)
+    if kind is None and (is_taken or is_odd):
+        return JSON if is_odd or not all(map(is_nothing, values)) else None
     is_new = kind is None
-    for value in values:
+    for value in plain:
         kind = merged(kind, value)
     texts = [value for value in values if value is not None]
     if is_new and kind == "string" and all(map(is_moment, texts)):
@@ -147,17 +153,19 @@ def _with_members(members: dict[str, Kind], value: Mapping[str, Any]) -> Kind | 
     return members or None
 
 
-def has_no_struct(value: Any) -> bool:
-    """Whether there is an object in *value* that cannot be a struct, such as ``{}``."""
+def has_no_struct(value: Any, levels: int = DEEPEST) -> bool:
+    """Whether *value* has an object in it that cannot be a struct, or more than so many levels."""
     match value:
         case dict():
             names = {name.lower() for name in value if is_name(name)}
             if not value or len(names) < len(value):
                 return True
-            return any(map(has_no_struct, value.values()))
+            inside: Iterable[Any] = value.values()
         case list():
-            return any(map(has_no_struct, value))
-    return False
+            inside = value
+        case _:
+            return False
+    return not levels or any(has_no_struct(one, levels - 1) for one in inside)
 
 
 def is_nothing(value: Any) -> bool:
@@ -206,13 +214,16 @@ def fits(kind: Kind, value: Any) -> bool:
 def _is_exact(value: Any) -> bool:
     """Whether a decimal(38, 18) holds *value*; texts of numbers are taken for numbers."""
     try:
-        number = Decimal(value).normalize()
-    except InvalidOperation:
+        number = Decimal(value)
+        exponent = number.as_tuple().exponent
+        # Not that of NaN, nor one so small that a context would round it to 0.
+        if not isinstance(exponent, int) or exponent < -MOST_DIGITS:
+            return False
+        number = number.normalize()
+    except ArithmeticError:  # no number, or none that a context holds
         return False
-    exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int):  # NaN
-        return False
-    return number.adjusted() < INTEGER_DIGITS and -exponent <= FRACTION_DIGITS
+    fraction = -int(number.as_tuple().exponent)
+    return number.adjusted() < INTEGER_DIGITS and fraction <= FRACTION_DIGITS
 
 
 def is_moment(value: Any) -> bool:

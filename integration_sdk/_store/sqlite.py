@@ -173,6 +173,7 @@ class SqliteFile:
         db = _connect(self._path, "rw")
         try:
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA secure_delete = ON")  # or a record stays until it is written over
             if is_new:
                 db.executescript(f"BEGIN EXCLUSIVE; {_TABLES} COMMIT;")
                 sync_directory(self._path.parent)
