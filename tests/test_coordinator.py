@@ -230,6 +230,19 @@ async def test_a_lost_answer_is_found_in_the_list() -> None:
     assert posts(service) == 1
 
 
+async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() -> None:
+    """Pushes that have ended are then read one by one, for what they hold."""
+    service = Service(lambda _: 0.0, list_has_data=False)
+    losing(service, carried_out=True)
+    async with coordinator(service) as pushes:
+        push = await pushes.submit(request(5, natural_key="number"))
+        service.add(record={"number": 6})
+        outcome = await push
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert service.by_key[str(outcome.key)].record == {"number": 5}
+
+
 async def test_a_doubt_is_logged_by_its_reference(caplog: pytest.LogCaptureFixture) -> None:
     """Who reads the log sees which push it was, and that it was found."""
     caplog.set_level("INFO", "integration_sdk.pushes")
