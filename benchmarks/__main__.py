@@ -12,7 +12,12 @@ from benchmarks._machine import RESULTS, ROOT
 from benchmarks._question import Question
 
 MODULES = (reading, calls, pushing, polling, pull, scale)
-QUESTIONS = {one.name: one for module in MODULES for one in module.QUESTIONS}
+QUESTIONS = {
+    one.name: one
+    for module in MODULES
+    for one in vars(module).values()
+    if isinstance(one, Question)
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import Factory, evolve, field, frozen
 
@@ -139,6 +139,16 @@ class Goal:
     headline: bool = field(default=False, kw_only=True)
 
 
+def at_most(bound: float, what: str, measured: Callable[[Rows], float], **more: Any) -> Goal:
+    """Return the goal that *what* is not above *bound*."""
+    return Goal(what, "<=", bound, measured, **more)
+
+
+def at_least(bound: float, what: str, measured: Callable[[Rows], float], **more: Any) -> Goal:
+    """Return the goal that *what* is not below *bound*."""
+    return Goal(what, ">=", bound, measured, **more)
+
+
 @frozen
 class Verdict:
     """The result of a goal; *value* is None if it was not measured.
@@ -195,6 +205,13 @@ class Question:
     def judge(self, rows: Rows, *, quick: bool) -> list[Verdict]:
         """Compare *rows* with the goals."""
         return [_judge(goal, rows, quick=quick) for goal in self.goals]
+
+
+def question(
+    asks: str, *goals: Goal, compare: tuple[str, str] | None = None, on_request: bool = False
+) -> Callable[[Callable[[bool], Rows]], Question]:
+    """Make a question of the function that answers it; it has the function's name."""
+    return lambda run: Question(run.__name__, asks, run, goals, compare, on_request)
 
 
 def _judge(goal: Goal, rows: Rows, *, quick: bool) -> Verdict:

@@ -27,7 +27,7 @@ import backoff
 
 from benchmarks._contenders import in_turn
 from benchmarks._postgres import postgres
-from benchmarks._question import Goal, Pick, Question, Row, Rows, row
+from benchmarks._question import Pick, Row, Rows, at_most, question, row
 from benchmarks._servers import ReadyServer, ready_server
 from integration_sdk import Store
 from integration_sdk._http import CallOptions, Session
@@ -80,6 +80,19 @@ async def _plain(base_url: str, request: Request) -> AsyncIterator[Call]:
         yield call
 
 
+@question(
+    "What does a call cost beyond aiohttp's own share?",
+    *(
+        at_most(
+            60,
+            f"us of CPU beyond aiohttp, {setting}",
+            Pick(setting, SDK, CPU, beyond="aiohttp"),
+            needs_full=False,
+        )
+        for setting in SETTINGS
+    ),
+    compare=(CPU, "aiohttp"),
+)
 def call_overhead(quick: bool) -> Rows:
     rounds, calls = (3, 500) if quick else (9, 2000)
     rows: list[Row] = []
@@ -101,24 +114,6 @@ def call_overhead(quick: bool) -> Rows:
             turns = {"aiohttp": partial(turn, _plain), SDK: partial(turn, _sdk)}
             rows += in_turn(setting, turns, rounds=rounds)
     return Rows(rows)
-
-
-CALL_OVERHEAD = Question(
-    "call_overhead",
-    "What does a call cost beyond aiohttp's own share?",
-    call_overhead,
-    [
-        Goal(
-            f"us of CPU beyond aiohttp, {setting}",
-            "<=",
-            60,
-            Pick(setting, SDK, CPU, beyond="aiohttp"),
-            needs_full=False,
-        )
-        for setting in SETTINGS
-    ],
-    compare=(CPU, "aiohttp"),
-)
 
 
 # A crowd: each client makes *calls* at once and returns how many succeeded
@@ -176,6 +171,16 @@ CLIENTS: Mapping[str, Callable[[str, int], Coroutine[Any, Any, int]]] = {
 }
 
 
+def _of_us(figure: str) -> Pick:
+    return Pick("calls at once", SDK, figure)
+
+
+@question(
+    "What becomes of 1,000 calls at once against a service that takes 100 a second?",
+    at_most(0, "calls that failed, of 1,000 at 100 a second", _of_us("failed"), headline=True),
+    at_most(120, "answers 429, same run", _of_us("429s"), headline=True),
+    at_most(1.1, "times the ideal time, same run", _of_us("x ideal time")),
+)
 def crowd(quick: bool) -> Rows:
     calls = CALLS // 2 if quick else CALLS
     rows = []
@@ -200,25 +205,10 @@ def _row(where: tuple[str, str], server: ReadyServer, took: float, calls: int, g
     return row(where[0], where[1], "", **figures)
 
 
-def _of_crowd(what: str, bound: float, figure: str, *, headline: bool = True) -> Goal:
-    return Goal(what, "<=", bound, Pick("calls at once", SDK, figure), headline=headline)
-
-
-CROWD = Question(
-    "crowd",
-    "What becomes of 1,000 calls at once against a service that takes 100 a second?",
-    crowd,
-    [
-        _of_crowd("calls that failed, of 1,000 at 100 a second", 0, "failed"),
-        _of_crowd("answers 429, same run", 120, "429s"),
-        _of_crowd("times the ideal time, same run", 1.1, "x ideal time", headline=False),
-    ],
-)
-
-
 # Processes that share a limit
 
 PROCESSES = 3
+TOGETHER = f"{PROCESSES} processes"
 AT_ONCE = 100
 SHARED = "store.rate"
 
@@ -240,6 +230,17 @@ def _process(base_url: str, database: str | None, calls: int) -> int:
     return asyncio.run(_calls(base_url, database, calls))
 
 
+@question(
+    "How long do three processes take that share a limit of 100 calls a second?",
+    at_most(
+        1.05,
+        "times the ideal time of three processes with a shared rate",
+        Pick(TOGETHER, SHARED, "x ideal time"),
+    ),
+    at_most(
+        10, "answers 429 of three processes with a shared rate", Pick(TOGETHER, SHARED, "429s")
+    ),
+)
 def shared_rate(quick: bool) -> Rows:
     calls = CALLS // 4 if quick else CALLS
     rows = []
@@ -255,24 +256,6 @@ def shared_rate(quick: bool) -> Rows:
                 processes.submit(_process, server.base_url, url, calls) for _ in range(PROCESSES)
             ]
             succeeded = sum(job.result() for job in jobs)
-            took, where = time.perf_counter() - began, (f"{PROCESSES} processes", name)
+            took, where = time.perf_counter() - began, (TOGETHER, name)
             rows.append(_row(where, server, took, PROCESSES * calls, succeeded))
     return Rows(rows)
-
-
-def _of_processes(what: str, bound: float, figure: str) -> Goal:
-    pick = Pick(f"{PROCESSES} processes", SHARED, figure)
-    return Goal(f"{what} of three processes with a shared rate", "<=", bound, pick)
-
-
-SHARED_RATE = Question(
-    "shared_rate",
-    "How long do three processes take that share a limit of 100 calls a second?",
-    shared_rate,
-    [
-        _of_processes("times the ideal time", 1.05, "x ideal time"),
-        _of_processes("answers 429", 10, "429s"),
-    ],
-)
-
-QUESTIONS = (CALL_OVERHEAD, CROWD, SHARED_RATE)

@@ -16,8 +16,8 @@ from typing import Any
 
 from attrs import frozen
 
-from benchmarks._counted_service import Fault, Service
-from benchmarks._question import Goal, Pick, Question, Row, Rows, row
+from benchmarks._question import Pick, Row, Rows, at_least, at_most, question, row
+from benchmarks.virtual_service import Fault, Service
 from integration_sdk import PushRequest
 from integration_sdk.testing import run_virtual
 
@@ -169,6 +169,27 @@ SETTINGS = (
 SLOW, FAST, MIXED, SPREAD, LONE, SPARSE = (setting.name for setting in SETTINGS)
 
 
+def _picked(setting: str, figure: str) -> Pick:
+    return Pick(setting, OURS, figure)
+
+
+PER_PUSH, P50, P95, OF_AGE = "requests per push", "delay p50 s", "delay p95 s", "delay p95 of age"
+
+
+@question(
+    "How many requests does it take to know how pushes ended, and how late is it known?",
+    at_most(1.25, "requests per settled push, 5,000 in 50 companies", _picked(SLOW, PER_PUSH)),
+    at_most(0.10, "p95 of the delay, as a part of the age", _picked(SLOW, OF_AGE)),
+    at_most(1.05, "requests per settled push, 10,000 in 10 companies", _picked(FAST, PER_PUSH)),
+    at_most(0.2, "p50 of the delay in s, of what takes 2 s", _picked(FAST, P50)),
+    at_most(1.0, "p50 of the delay in s, of what takes 1-30 s", _picked(MIXED, P50)),
+    at_most(3.0, "p95 of the delay in s, of what takes 1-30 s", _picked(MIXED, P95)),
+    at_most(0.10, "p95 of the delay as a part of the age, alone", _picked(LONE, OF_AGE)),
+    at_most(1.0, "p50 of the delay in s, of what comes one by one", _picked(SPARSE, P50)),
+    at_most(3.0, "p95 of the delay in s, of what comes one by one", _picked(SPARSE, P95)),
+    at_least(0.95, "Jain's index over companies", _picked(FAST, "fairness")),
+    compare=(PER_PUSH, OURS),
+)
 def polling(quick: bool) -> Rows:
     """Measure every setting."""
     part = 5 if quick else 1
@@ -198,29 +219,3 @@ def _rows(name: str, seen: Measured) -> list[Row]:
         row(name, LISTS, requests_per_push=1 + polls, delay_p95_s=late),
         row(name, SINGLY, requests_per_push=1 + sum(singly) / len(singly)),
     ]
-
-
-def _goal(what: str, bound: float, setting: str, figure: str) -> Goal:
-    return Goal(what, "<=", bound, Pick(setting, OURS, figure))
-
-
-POLLING = Question(
-    "polling",
-    "How many requests does it take to know how pushes ended, and how late is it known?",
-    polling,
-    [
-        _goal("requests per settled push, 5,000 in 50 companies", 1.25, SLOW, "requests per push"),
-        _goal("p95 of the delay, as a part of the age", 0.10, SLOW, "delay p95 of age"),
-        _goal("requests per settled push, 10,000 in 10 companies", 1.05, FAST, "requests per push"),
-        _goal("p50 of the delay in s, of what takes 2 s", 0.2, FAST, "delay p50 s"),
-        _goal("p50 of the delay in s, of what takes 1-30 s", 1.0, MIXED, "delay p50 s"),
-        _goal("p95 of the delay in s, of what takes 1-30 s", 3.0, MIXED, "delay p95 s"),
-        _goal("p95 of the delay as a part of the age, alone", 0.10, LONE, "delay p95 of age"),
-        _goal("p50 of the delay in s, of what comes one by one", 1.0, SPARSE, "delay p50 s"),
-        _goal("p95 of the delay in s, of what comes one by one", 3.0, SPARSE, "delay p95 s"),
-        Goal("Jain's index over companies", ">=", 0.95, Pick(FAST, OURS, "fairness")),
-    ],
-    compare=("requests per push", OURS),
-)
-
-QUESTIONS = (POLLING,)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from benchmarks._contenders import Peer, peers_in_turn
 from benchmarks._postgres import new_database, postgres
-from benchmarks._question import Goal, Pick, Question, Rows
+from benchmarks._question import Pick, Rows, at_least, question
 from benchmarks._servers import sandbox_server
 
 UNITS = 3
@@ -26,10 +26,7 @@ def _peer(name: str, how: str) -> Peer:
     return Peer(name, "pulling:prepare", told={"model": how})
 
 
-READERS = (
-    _peer(RAW, "raw"),
-    _peer(SCRIPT, "script"),
-)
+READERS = (_peer(RAW, "raw"), _peer(SCRIPT, "script"))
 
 
 def _sinks(*formats: str) -> tuple[Peer, ...]:
@@ -37,6 +34,30 @@ def _sinks(*formats: str) -> tuple[Peer, ...]:
     return tuple(_peer(f"{one}, {name}", f"{how}:{one}") for one in formats for name, how in kinds)
 
 
+def _speed(contender: str, over: str) -> Pick:
+    return Pick("120,000 invoices", contender, SPEED, over=over)
+
+
+@question(
+    "What does it cost to bring records into files and databases, beside reading alone?",
+    at_least(
+        3.0,
+        "pull to NDJSON over a script of aiohttp and json",
+        _speed("ndjson, pull", SCRIPT),
+        headline=True,
+    ),
+    at_least(
+        0.8,
+        "pull to Parquet over the same sink fed from memory",
+        _speed("parquet, pull", "parquet, from memory"),
+    ),
+    at_least(  # where client and sandbox share two cores
+        1.0,
+        "pull to Parquet with two threads over conversion in the loop",
+        _speed("parquet, pull", "parquet, in the loop"),
+    ),
+    compare=(SPEED, RAW),
+)
 def pull(quick: bool) -> Rows:
     """Measure each of them."""
     invoices, rounds = (4_000, 1) if quick else (40_000, 3)
@@ -54,34 +75,3 @@ def pull(quick: bool) -> Rows:
             }
 
         return Rows(peers_in_turn(f"{UNITS * invoices:,} invoices", peers, turn, rounds=rounds))
-
-
-def _goal(what: str, bound: float, contender: str, over: str, *, headline: bool = False) -> Goal:
-    pick = Pick("120,000 invoices", contender, SPEED, over=over)
-    return Goal(f"pull to {what}", ">=", bound, pick, headline=headline)
-
-
-PULL = Question(
-    "pull",
-    "What does it cost to bring records into files and databases, beside reading alone?",
-    pull,
-    [
-        _goal(
-            "NDJSON over a script of aiohttp and json", 3.0, "ndjson, pull", SCRIPT, headline=True
-        ),
-        _goal(
-            "Parquet over the same sink fed from memory",
-            0.8,
-            "parquet, pull",
-            "parquet, from memory",
-        ),
-        _goal(  # where client and sandbox share two cores
-            "Parquet with two threads over conversion in the loop",
-            1.0,
-            "parquet, pull",
-            "parquet, in the loop",
-        ),
-    ],
-    compare=(SPEED, RAW),
-)
-QUESTIONS = (PULL,)

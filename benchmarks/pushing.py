@@ -32,7 +32,7 @@ from typing import Any
 from benchmarks import _contenders
 from benchmarks._contenders import ContenderFailedError, Peer, in_turn, peers_in_turn
 from benchmarks._machine import RESULTS, cpu_seconds
-from benchmarks._question import Goal, Pick, Question, Rows, row
+from benchmarks._question import Pick, Rows, at_least, at_most, question, row
 from benchmarks._servers import SandboxServer, sandbox_server
 from benchmarks.peers._frame import record, stall_figures, watched
 from benchmarks.peers.pushers import posts
@@ -56,10 +56,11 @@ PUSHED = "10,000 pushes"
 
 COORDINATOR = Peer("integration_sdk", "sdk:push")
 POSTS = Peer("aiohttp POSTs alone", "pushers:posts")
+TASK_PER_PUSH = Peer("a task per push", "pushers:task_per_push", share=0.2)
 PUSHERS = (
     COORDINATOR,
     POSTS,
-    Peer("a task per push", "pushers:task_per_push", share=0.2),
+    TASK_PER_PUSH,
     Peer("gather + sleep", "pushers:gather_and_sleep", share=0.2),
     Peer("bare backoff", "pushers:bare_backoff", share=0.2),
     Peer("codat SDKs in a loop", "vendor:push", _contenders.CODAT, share=0.01),
@@ -67,6 +68,27 @@ PUSHERS = (
 REQUESTS, DELAY, CPU = "requests/push", "delay p50 s", "CPU s/1,000"
 
 
+def _of_pushing(figure: str, over: str = "") -> Pick:
+    return Pick(PUSHED, COORDINATOR.name, figure, over=over)
+
+
+@question(
+    "What does it take to push many records and to know how each ended?",
+    at_most(
+        1.05,
+        "requests per settled push, 10,000 in 10 companies, ~2 s each",
+        _of_pushing(REQUESTS),
+        headline=True,
+    ),
+    at_most(0.2, "p50 of the delay in s, same run", _of_pushing(DELAY), headline=True),
+    at_most(
+        1.1,
+        "client CPU of a settled push over a task per push that polls",
+        _of_pushing(CPU, over=TASK_PER_PUSH.name),
+        headline=True,
+    ),
+    compare=(CPU, COORDINATOR.name),
+)
 def pushing(quick: bool) -> Rows:
     pushes, rounds = (1000, 1) if quick else (10_000, 3)
 
@@ -98,24 +120,6 @@ def _delays(known: Mapping[str, float], ended: Mapping[str, float]) -> dict[str,
     return {DELAY: median(delays), "delay p95 s": quantiles(delays, n=20)[-1]}
 
 
-def _of_pushing(what: str, bound: float, figure: str, over: str = "") -> Goal:
-    pick = Pick(PUSHED, COORDINATOR.name, figure, over=over)
-    return Goal(what, "<=", bound, pick, headline=True)
-
-
-PUSHING = Question(
-    "pushing",
-    "What does it take to push many records and to know how each ended?",
-    pushing,
-    [
-        _of_pushing("requests per settled push, 10,000 in 10 companies, ~2 s each", 1.05, REQUESTS),
-        _of_pushing("p50 of the delay in s, same run", 0.15, DELAY),
-        _of_pushing("client CPU of a settled push over POSTs alone", 1.8, CPU, over=POSTS.name),
-    ],
-    compare=(CPU, COORDINATOR.name),
-)
-
-
 # Pushes that stay open
 
 SPEED, WEIGHT, LAG = "pushes/s", "bytes per open push", "loop lag p99 ms"
@@ -123,6 +127,17 @@ MOMENTS = 10
 Figures = Mapping[str, float]
 
 
+@question(
+    "How fast do pushes leave, what does an open one weigh, and what does the loop feel?",
+    at_least(
+        0.75,
+        "pushes a second over plain aiohttp's, 64 in flight",
+        _of_pushing(SPEED, over=POSTS.name),
+    ),
+    at_most(600, "bytes per open push beyond its payload", _of_pushing(WEIGHT)),
+    at_most(10, "loop lag p99 in ms with 10,000 open", _of_pushing(LAG)),
+    compare=(SPEED, POSTS.name),
+)
 def open_pushes(quick: bool) -> Rows:
     count, rounds = (1000, 1) if quick else (10_000, 3)
     setting = f"{count:,} pushes"
@@ -236,29 +251,6 @@ async def _task_weight(count: int) -> float:
     return weight / count
 
 
-OPEN_PUSHES = Question(
-    "open_pushes",
-    "How fast do pushes leave, what does an open one weigh, and what does the loop feel?",
-    open_pushes,
-    [
-        Goal(
-            "pushes a second over plain aiohttp's, 64 in flight",
-            ">=",
-            0.8,
-            Pick(PUSHED, COORDINATOR.name, SPEED, over=POSTS.name),
-        ),
-        Goal(
-            "bytes per open push beyond its payload",
-            "<=",
-            600,
-            Pick(PUSHED, COORDINATOR.name, WEIGHT),
-        ),
-        Goal("loop lag p99 in ms with 10,000 open", "<=", 10, Pick(PUSHED, COORDINATOR.name, LAG)),
-    ],
-    compare=(SPEED, POSTS.name),
-)
-
-
 # The journal
 
 PAYLOAD = json.dumps(record(17)).encode()
@@ -326,6 +318,15 @@ WITH_JOURNAL, WITHOUT_JOURNAL = "client, 64 in flight, journal", "client, 64 in 
 COMMITS = "4 commits a push"
 
 
+@question(
+    "What does it cost to have every push on disk before it leaves?",
+    at_least(
+        0.6,
+        "pushes a second with a journal over without, 64 in flight",
+        Pick(COMMITS, WITH_JOURNAL, SPEED, over=WITHOUT_JOURNAL),
+    ),
+    compare=("ms/push", "in memory"),
+)
 def journal_cost(quick: bool) -> Rows:
     return compare_journals(pushes=1000 if quick else 10_000, rounds=3 if quick else 5)
 
@@ -357,21 +358,3 @@ def _turn(work: Work, count: int) -> Mapping[str, float]:
         asyncio.run(work(Path(folder), count))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {"ms/push": wall / count * 1e3, "CPU us/push": cpu / count * 1e6, SPEED: count / wall}
-
-
-JOURNAL_COST = Question(
-    "journal_cost",
-    "What does it cost to have every push on disk before it leaves?",
-    journal_cost,
-    [
-        Goal(
-            "pushes a second with a journal over without, 64 in flight",
-            ">=",
-            0.6,
-            Pick(COMMITS, WITH_JOURNAL, SPEED, over=WITHOUT_JOURNAL),
-        )
-    ],
-    compare=("ms/push", "in memory"),
-)
-
-QUESTIONS = (PUSHING, OPEN_PUSHES, JOURNAL_COST)

@@ -32,7 +32,7 @@ from benchmarks._contenders import (
     peers_in_turn,
 )
 from benchmarks._machine import ROOT, cpu_seconds
-from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
+from benchmarks._question import Figure, Goal, Pick, Row, Rows, at_least, at_most, question
 from benchmarks._servers import PageServer, page_server
 from benchmarks.peers._frame import Job
 
@@ -74,6 +74,20 @@ SLOW = (AIOHTTP, HTTPX_JSON, DLT_CLIENT, LENDING)
 SERVER = Peer("receive only", "readers:receive_only")
 
 
+@question(
+    "What does one streamed record cost, beside the least that it can cost?",
+    *(
+        at_most(
+            1.2,
+            f"CPU per dict, {size}, over raw socket + msgspec",
+            Pick(size, SDK.name, CPU, over=RAW_SOCKET.name),
+            limit=AIOHTTP_MSGSPEC.name,
+            headline=size == "1,000 a page",
+        )
+        for size in map(_pages_of, (5000, 1000, 100))
+    ),
+    compare=(CPU, RAW_SOCKET.name),
+)
 def streaming(quick: bool) -> Rows:
     items, rounds = (8000, 1) if quick else (200_000, 7)
     rows: list[Row] = []
@@ -91,25 +105,6 @@ def streaming(quick: bool) -> Rows:
     return Rows(rows).only(CPU, SPEED, PEAK, "items", "requests", BUSY)
 
 
-STREAMING = Question(
-    "streaming",
-    "What does one streamed record cost, beside the least that it can cost?",
-    streaming,
-    [
-        Goal(
-            f"CPU per dict, {size}, over raw socket + msgspec",
-            "<=",
-            1.15,
-            Pick(size, SDK.name, CPU, over=RAW_SOCKET.name),
-            limit=AIOHTTP_MSGSPEC.name,
-            headline=size == "1,000 a page",
-        )
-        for size in map(_pages_of, (5000, 1000, 100))
-    ],
-    compare=(CPU, RAW_SOCKET.name),
-)
-
-
 # Objects in place of dicts
 
 DICTS = Peer("dicts", SDK.script)
@@ -121,6 +116,16 @@ KINDS = (
 )
 
 
+def _over_dicts(fields: int) -> Pick:
+    return Pick("1,000 a page", f"attrs, {fields} fields", CPU, over=DICTS.name)
+
+
+@question(
+    "What does it cost to get attrs objects with snake_case names in place of dicts?",
+    at_most(1.5, "CPU of typed attrs objects over dicts", _over_dicts(16)),
+    at_most(1.0, "CPU of a 3-field model over dicts", _over_dicts(3)),
+    compare=(CPU, DICTS.name),
+)
 def models(quick: bool) -> Rows:
     items, rounds = (10_000, 1) if quick else (40_000, 5)
     rows: list[Row] = []
@@ -131,20 +136,6 @@ def models(quick: bool) -> Rows:
     return Rows(rows).only(CPU, SPEED)
 
 
-def _over_dicts(what: str, bound: float, fields: int) -> Goal:
-    pick = Pick("1,000 a page", f"attrs, {fields} fields", CPU, over=DICTS.name)
-    return Goal(f"CPU of {what} over dicts", "<=", bound, pick)
-
-
-MODELS = Question(
-    "models",
-    "What does it cost to get attrs objects with snake_case names in place of dicts?",
-    models,
-    [_over_dicts("typed attrs objects", 1.5, 16), _over_dicts("a 3-field model", 1.0, 3)],
-    compare=(CPU, DICTS.name),
-)
-
-
 # Memory
 
 WINDOWS = {5000: (4, 64), 1000: (8, 30), 100: (8, 16)}
@@ -152,6 +143,27 @@ WINDOWS = {5000: (4, 64), 1000: (8, 30), 100: (8, 16)}
 MILLION, QUARTER = "1,000,000 items", "250,000 items"
 
 
+def _growth(pages: str) -> Callable[[Rows], float]:
+    return lambda rows: (
+        rows.median(f"{pages}, {MILLION}", SDK.name, PEAK)
+        - rows.median(f"{pages}, {QUARTER}", SDK.name, PEAK)
+    )
+
+
+def _of_memory(page_size: int, mib: float) -> list[Goal]:
+    pages = _pages_of(page_size)
+    peak = Pick(f"{pages}, {MILLION}", SDK.name, PEAK)
+    more = f"MiB more for {MILLION} than for a quarter, {pages}"
+    return [
+        at_most(mib, f"MiB over base, {MILLION}, {pages}", peak),
+        at_most(4, more, _growth(pages)),
+    ]
+
+
+@question(
+    "How much memory does a million records take, and does it grow on the way?",
+    *(goal for size, (_, mib) in WINDOWS.items() for goal in _of_memory(size, mib)),
+)
 def memory(quick: bool) -> Rows:
     many = 100_000 if quick else 1_000_000
     rows: list[Row] = []
@@ -167,38 +179,24 @@ def memory(quick: bool) -> Rows:
     return Rows(rows).only(PEAK, SPEED)
 
 
-def _growth(pages: str) -> Goal:
-    def measured(rows: Rows) -> float:
-        most, fewer = (
-            rows.median(f"{pages}, {items}", SDK.name, PEAK) for items in (MILLION, QUARTER)
-        )
-        return most - fewer
-
-    return Goal(f"MiB more for {MILLION} than for a quarter, {pages}", "<=", 4, measured)
-
-
-def _peak(pages: str, mib: float) -> Goal:
-    pick = Pick(f"{pages}, {MILLION}", SDK.name, PEAK)
-    return Goal(f"MiB over base, {MILLION}, {pages}", "<=", mib, pick)
-
-
-MEMORY = Question(
-    "memory",
-    "How much memory does a million records take, and does it grow on the way?",
-    memory,
-    [
-        goal
-        for page_size, (_, mib) in WINDOWS.items()
-        for goal in (_peak(_pages_of(page_size), mib), _growth(_pages_of(page_size)))
-    ],
-)
-
-
 # Stalls of the event loop
 
 TYPED = Peer(f"{SDK.name}, attrs", SDK.script, told={"model": "Invoice"})
 
 
+@question(
+    "How long does reading keep the rest of a service waiting?",
+    *(
+        at_most(
+            bound,
+            f"event-loop stall p99 in ms, {_pages_of(page_size)}, {peer.name}",
+            Pick(_pages_of(page_size), peer.name, STALL),
+            headline=(page_size, peer) == (5000, SDK),
+        )
+        for page_size, bound in ((5000, 10), (1000, 5))
+        for peer in (SDK, TYPED)
+    ),
+)
 def stalls(quick: bool) -> Rows:
     items, rounds = (10_000, 1) if quick else (40_000, 5)
     rows: list[Row] = []
@@ -208,24 +206,6 @@ def stalls(quick: bool) -> Rows:
             peers = (SDK, TYPED, AIOHTTP, HTTPX_JSON)
             rows += peers_in_turn(_pages_of(page_size), peers, turn, rounds=rounds)
     return Rows(rows).only(STALL, WORST, SPEED)
-
-
-STALLS = Question(
-    "stalls",
-    "How long does reading keep the rest of a service waiting?",
-    stalls,
-    [
-        Goal(
-            f"event-loop stall p99 in ms, {_pages_of(page_size)}, {peer.name}",
-            "<=",
-            bound,
-            Pick(_pages_of(page_size), peer.name, STALL),
-            headline=(page_size, peer) == (5000, SDK),
-        )
-        for page_size, bound in ((5000, 10), (1000, 5))
-        for peer in (SDK, TYPED)
-    ],
-)
 
 
 # Pages fetched ahead
@@ -239,6 +219,21 @@ WALKS: Mapping[str, tuple[int, int, float, tuple[int, ...]]] = {
 FASTER, AT_BEST = "x faster", "x at best"
 
 
+def _ahead(pages: int) -> str:
+    return f"{pages} ahead" if pages else "one by one"
+
+
+def _faster(walk: str, ahead: int, times: float, **more: bool) -> Goal:
+    what = f"times as fast as one by one, {walk}, prefetch {ahead}"
+    return at_least(times, what, Pick(walk, _ahead(ahead), FASTER), **more)
+
+
+@question(
+    "How much faster is a list read when pages are fetched ahead?",
+    _faster("40 pages of 100, 50 ms", 8, 6.3, needs_full=False, headline=True),
+    _faster("100 pages of 1,000, 100 ms", 8, 7),
+    _faster("400 pages of 10, 100 ms", 32, 28),
+)
 def prefetch(quick: bool) -> Rows:
     chosen = list(WALKS)[:1] if quick else list(WALKS)
     rows = Rows(row for walk in chosen for row in _walk(walk, rounds=1 if quick else 5))
@@ -268,10 +263,6 @@ def _compared(row: Row, slow: Row, pages: int, ahead: int) -> Row:
     return Row(row.setting, row.contender, figures, row.note)
 
 
-def _ahead(pages: int) -> str:
-    return f"{pages} ahead" if pages else "one by one"
-
-
 def _draw(rows: Rows, path: Path) -> None:
     """Draw README's picture."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - an extra
@@ -294,28 +285,22 @@ def _draw(rows: Rows, path: Path) -> None:
     picture.savefig(path, dpi=100, facecolor="white")
 
 
-def _faster(walk: str, ahead: int, times: float, *, readme: bool = False) -> Goal:
-    what = f"times as fast as one by one, {walk}, prefetch {ahead}"
-    return Goal(
-        what, ">=", times, Pick(walk, _ahead(ahead), FASTER), needs_full=not readme, headline=readme
-    )
-
-
-PREFETCH = Question(
-    "prefetch",
-    "How much faster is a list read when pages are fetched ahead?",
-    prefetch,
-    [
-        _faster("40 pages of 100, 50 ms", 8, 6.5, readme=True),
-        _faster("100 pages of 1,000, 100 ms", 8, 7),
-        _faster("400 pages of 10, 100 ms", 32, 28),
-    ],
-)
-
-
 # The start of a process
 
+FIRST = "s to first item"
 
+
+@question(
+    "How long from the start of the process to the first record?",
+    at_most(
+        0.2,
+        "seconds from process start to the first item",
+        Pick("fresh process", SDK.name, FIRST),
+        needs_full=False,
+        limit=AIOHTTP.name,
+    ),
+    compare=(FIRST, AIOHTTP.name),
+)
 def first_item(quick: bool) -> Rows:
     with page_server(1000) as server:
         job = Job(server.base_url, page_size=100, first_only=True)
@@ -328,24 +313,6 @@ def first_item(quick: bool) -> Rows:
             )
         )
 
-
-FIRST = "s to first item"
-FIRST_ITEM = Question(
-    "first_item",
-    "How long from the start of the process to the first record?",
-    first_item,
-    [
-        Goal(
-            "seconds from process start to the first item",
-            "<=",
-            0.2,
-            Pick("fresh process", SDK.name, FIRST),
-            needs_full=False,
-            limit=AIOHTTP.name,
-        )
-    ],
-    compare=(FIRST, AIOHTTP.name),
-)
 
 IMPORTED = (
     Peer("aiohttp", "import aiohttp"),
@@ -366,27 +333,18 @@ MS = "import ms of CPU"
 PROGRAM = "import time; t=time.process_time(); {}; print((time.process_time()-t)*1e3)"
 
 
+@question(
+    "How long does the import take?",
+    at_most(
+        100,
+        "import in ms of CPU beyond aiohttp's own",
+        Pick("fresh process", "both", MS, beyond="aiohttp"),
+        needs_full=False,
+    ),
+    compare=(MS, "aiohttp"),
+)
 def import_time(quick: bool) -> Rows:
     def turn(peer: Peer) -> Mapping[str, float]:
         return {MS: float(peer.python("-c", PROGRAM.format(peer.script)))}
 
     return Rows(peers_in_turn("fresh process", IMPORTED, turn, rounds=3 if quick else 11))
-
-
-IMPORT_TIME = Question(
-    "import_time",
-    "How long does the import take?",
-    import_time,
-    [
-        Goal(
-            "import in ms of CPU beyond aiohttp's own",
-            "<=",
-            100,
-            Pick("fresh process", "both", MS, beyond="aiohttp"),
-            needs_full=False,
-        )
-    ],
-    compare=(MS, "aiohttp"),
-)
-
-QUESTIONS = (STREAMING, MODELS, MEMORY, STALLS, PREFETCH, FIRST_ITEM, IMPORT_TIME)

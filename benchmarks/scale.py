@@ -28,12 +28,12 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from benchmarks._counted_service import Service
 from benchmarks._postgres import postgres
-from benchmarks._question import Goal, Pick, Question, Row, Rows, row
+from benchmarks._question import Pick, Row, Rows, at_most, question, row
 from benchmarks.peers._frame import record, resident_mib
 from benchmarks.polling import LATENCY as PUSH_LATENCY
 from benchmarks.polling import measure
+from benchmarks.virtual_service import Service
 from integration_sdk import Client, PushRequest, Store, errors
 from integration_sdk._http import CallInfo
 from integration_sdk._pull.state import PullState
@@ -152,17 +152,13 @@ def _first_to_break(plan: Plan, quota: float, pace: float) -> str:
     return f"the limit a minute is reached with {pushes / pace:,.0f} pushes a day in all"
 
 
+@question(
+    "A day of pushes for 1,000 companies: how many requests, how late, and what breaks first?"
+)
 def scale_pushes(quick: bool) -> Rows:
     """Simulate days of some companies, from a few pushes each to many."""
     plans = [Plan(SOME, each) for each in ((10, 100) if quick else (10, 100, 1000))]
     return Rows(simulate(plan, pattern) for plan in plans for pattern in PATTERNS)
-
-
-SCALE_PUSHES = Question(
-    "scale_pushes",
-    "A day of pushes for 1,000 companies: how many requests, how late, and what breaks first?",
-    scale_pushes,
-)
 
 
 # Memory of a flow
@@ -209,25 +205,18 @@ def _forget(service: Service, before: float) -> None:
     service.by_key = {one.key: one for held in service.pushes.values() for one in held}
 
 
+@question(
+    f"Does memory stay flat while {FLOWING:,} requests flow through run(max_open=2000)?",
+    at_most(
+        16,
+        f"MiB that {FLOWING:,} pushes through run(max_open=2000) add after the first tenth",
+        Pick(f"{FLOWING:,} pushes", "integration_sdk", "MiB grown"),
+    ),
+    on_request=True,
+)
 def scale_run(quick: bool) -> Rows:
     """Push all requests and measure memory."""
     return Rows([run_virtual(flow(10_000 if quick else FLOWING))])
-
-
-SCALE_RUN = Question(
-    "scale_run",
-    f"Does memory stay flat while {FLOWING:,} requests flow through run(max_open=2000)?",
-    scale_run,
-    [
-        Goal(
-            f"MiB that {FLOWING:,} pushes through run(max_open=2000) add after the first tenth",
-            "<=",
-            16,
-            Pick(f"{FLOWING:,} pushes", "integration_sdk", "MiB grown"),
-        )
-    ],
-    on_request=True,
-)
 
 
 # A hundred million records
@@ -322,17 +311,11 @@ def _why(tally: Tally) -> str:
     return "failed: " + ", ".join(f"{count} {name}" for name, count in tally.failed.items())
 
 
+@question("A hundred million records over many workers: how long, how big, and what breaks first?")
 def scale_listing(quick: bool) -> Rows:
     """Read all lists with more and more workers."""
     lists, crowds = (50, (16,)) if quick else (LISTS, (8, 64, 256))
     return Rows(run_virtual(read_all(lists, workers)) for workers in crowds)
-
-
-SCALE_LISTING = Question(
-    "scale_listing",
-    "A hundred million records over many workers: how long, how big, and what breaks first?",
-    scale_listing,
-)
 
 
 # A day of pulls
@@ -441,6 +424,10 @@ async def pull_day(companies: int, rate: float, trips: float, tasks: float) -> R
     )
 
 
+@question(
+    "A hundred thousand companies on 64 workers: what breaks first, and at which size?",
+    on_request=True,
+)
 def scale_pull(quick: bool) -> Rows:
     """Measure store and scheduler, then simulate."""
     with postgres() as url:
@@ -457,13 +444,3 @@ def scale_pull(quick: bool) -> Rows:
         for rate in (1000 / 60, 100.0, 1000.0)
     ]
     return Rows([measured, connections, *days])
-
-
-SCALE_PULL = Question(
-    "scale_pull",
-    "A hundred thousand companies on 64 workers: what breaks first, and at which size?",
-    scale_pull,
-    on_request=True,
-)
-
-QUESTIONS = (SCALE_PUSHES, SCALE_RUN, SCALE_LISTING, SCALE_PULL)

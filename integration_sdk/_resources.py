@@ -331,7 +331,8 @@ class Company(Resource):
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         "push": "push through one of its connections: company.connection(connection_id).push(...)",
-        "": "its records of one type are company.data({!r}).list()",
+        "": "its fields are in await company.get(), records of one type in "
+        "company.data({!r}).list()",
     }
 
     def __init__(self, context: RequestContext, company_id: str) -> None:

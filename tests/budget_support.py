@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVarTuple
 
-from benchmarks._counted_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
+from benchmarks.virtual_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError
 from integration_sdk.testing import VirtualTimeLoop
@@ -227,7 +227,7 @@ Way = Callable[[Run], Awaitable[None]]
 
 async def wait_for_keys(run: Run) -> None:
     """``client.wait(key)`` for pushes of an earlier program."""
-    held = [run.service.add(one.company_id, one.record) for one in run.requests()]
+    held = [run.service.add(one.company_id, record=one.record) for one in run.requests()]
     async with run.service.client(**run.options) as run.client:
         await settled(run.client.wait(one.key, company_id=one.company) for one in held)
 
@@ -329,7 +329,7 @@ def breaches(
     rate: float | None = None,
 ) -> list[str]:
     """Have *count* pushes settle in virtual time, and return which budgets were not kept."""
-    service, state = Service(), random.getstate()
+    service, state = Service(latency=0.0005), random.getstate()
     random.seed(0)  # what the client draws its jitter from
     try:
         with TemporaryDirectory() as folder:

@@ -10,14 +10,18 @@ import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from integration_sdk import testing
+from benchmarks.virtual_service import Service
+from integration_sdk import Listing, testing
+from tests.pager_support import Serve
 from tests.postgres import Server, postgres_server
-from tests.push_support import Journal
+from tests.push_support import Connect, Journal
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -53,6 +57,24 @@ def postgres() -> Iterator[Server]:
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal | Path:
     """A journal that keeps everything, in memory and in a file: both promise the same."""
     return Journal() if request.param == "memory" else tmp_path / "pushes.db"
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Return what makes clients of a virtual service, which are closed after the test."""
+    async with AsyncExitStack() as clients:
+        yield lambda service, **options: clients.enter_async_context(service.client(**options))
+
+
+@pytest.fixture
+def serve(connect: Connect) -> Serve:
+    """Return what makes the list of companies of a virtual service, without retries."""
+
+    async def listing(service: Service) -> Listing[Any]:
+        client = await connect(service, retry=None)
+        return client.companies
+
+    return listing
 
 
 @pytest.fixture(autouse=True)

@@ -395,6 +395,46 @@ FAULTS: Final[dict[str, Fault]] = {
         "return True",
         "evidence in_doubt_resend",
     ),
+    # Polls and searches
+    "a poll heeds no Retry-After": Fault(
+        "_push/poller.py",
+        "self._failed(poll, error, answer.retry_after)",
+        "self._failed(poll, error, None)",
+        "poller",
+    ),
+    "another push's answer to a poll is believed": Fault(
+        "_push/poller.py", "if operation.key != key:", "if not operation.key:", "poller"
+    ),
+    "a final state is replaced": Fault(
+        "_push/poller.py",
+        "self._finished.setdefault(operation.push_operation_key, operation)",
+        "self._finished[operation.push_operation_key] = operation",
+        "poller",
+    ),
+    "waiters share an error": Fault(
+        "_push/poller.py",
+        "follower.lost(push.key, fresh_copy(error))",
+        "follower.lost(push.key, error)",
+        "poller",
+    ),
+    "a list that is refused is asked for again": Fault(
+        "_push/schedule.py", "poll.company.list_after = now + NO_LIST", "pass", "poller"
+    ),
+    "polls that fail are as frequent as ever": Fault(
+        "_push/schedule.py", "company.failures += 1", "pass", "poller"
+    ),
+    "a search reads two pages": Fault(
+        "_push/wire.py", "else (PAGE, MOST_PAGES)", "else (PAGE, 2)", "poller"
+    ),
+    "part of a list proves that a push is absent": Fault(
+        "_push/wire.py",
+        "whole=False, at=listed_at)",
+        "whole=True, at=listed_at)",
+        "poller",
+    ),
+    "a doubt of months is searched for as often as a new one": Fault(
+        "_push/search.py", "max(pause, RARER * (now - self.since))", "pause", "searches"
+    ),
     # Stores
     "an old version overwrites a new one": Fault(
         "_store/rows.py", "old.version + 1 != new.version", "False", "store_rows"
@@ -413,8 +453,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "one key, two rows in a file": Fault(
         "_store/database.py",
-        "UNIQUE (scope, key)",
-        "UNIQUE (scope, id, key)",
+        "UNIQUE (key, scope)",
+        "UNIQUE (key, scope, id)",
         "store_rows store_postgres",
     ),
     "a write of less than all rows": Fault(
@@ -438,10 +478,22 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:",
         "in_doubt_resend",
     ),
+    "the end of a block can be cancelled": Fault(
+        "_push/coordinator.py",
+        "await to_the_end(asyncio.ensure_future(self._ended(d)))",
+        "await self._ended(d)",
+        "coordinator_leaving",
+    ),
     "a block of a store closes it under another": Fault(
         "_store/store.py",
         "        if not self._blocks:  # else",
         "        if True:  # else",
+        "store",
+    ),
+    "a file is left to a loop that has ended": Fault(
+        "_store/store.py",
+        "            if self._file is not None and self._file.is_left:",
+        "            if False:",
         "store",
     ),
     "a store is used in two loops": Fault(
@@ -703,7 +755,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox/_pulled.py", ", alike=False", "", "sandbox_pulled"
     ),
     "DELETE of some faults ends all": Fault(
-        "sandbox/_faults.py", "ended is not None and {", "ended is None and {", "sandbox_page"
+        "sandbox/_faults.py", "if text and {", "if not text and {", "sandbox_page"
     ),
     "a 429 is kept for its idempotency key": Fault(
         "sandbox/_account.py",

@@ -1,22 +1,23 @@
-"""A service that pages a list in memory, and says when its answers arrive."""
+"""A list in a virtual service, and pagers of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-from attrs import define, field
-
-from integration_sdk import Pager, Priority
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
+from integration_sdk import Client, Listing, Pager
 from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
 from integration_sdk._list.page import ItemReader, RawPage
 from integration_sdk.dialect import Dialect
 
-BASE = "https://service.test"
+Serve = Callable[[Service], Awaitable[Listing[Any]]]
+"""What the fixture ``serve`` is: it takes a service, and returns its list of companies."""
 
 
 def open_page(reader: ItemReader, *pieces: bytes) -> RawPage:
@@ -24,79 +25,67 @@ def open_page(reader: ItemReader, *pieces: bytes) -> RawPage:
     return reader.open(b"".join(pieces))
 
 
-@define(slots=False)
-class FakeService:
-    """Pages *count* records ``{"id": index}``; *records* may replace them.
+@dataclass(eq=False)
+class Records(Service):
+    """Pages *items* records ``{"id": index}``; *records* may replace them.
 
-    Attributes:
-        latency: Seconds that a page takes, by its number.
-        troubles: By page number: what comes instead of the next answers, a status or
-            an exception each, first things first.
-        torn: Bytes of each piece that a body comes in; None for one piece.
-        seen: Page number, page size and priority of every request, in order.
-        in_flight, most_in_flight: Requests under way, now and at most.
+    after: Seconds that a page takes, by its number.
+    troubles: By page number: what comes instead of the next answers, first things first.
+    most_in_flight: Pages under way at a time, at most.
     """
 
-    count: int = 1000
-    latency: Callable[[int], float] = lambda _: 0.01
-    troubles: dict[int, list[int | Exception]] = field(factory=dict)
+    items: int = 1000
+    after: Callable[[int], float] = lambda number: 0.01
+    troubles: dict[int, list[int | Answer]] = field(default_factory=dict)
     records: Callable[[int], Any] = lambda index: {"id": index}
     total: Callable[[int], int] | None = None
-    torn: int | None = None
-    seen: list[tuple[int, int, Priority]] = field(factory=list)
     most_in_flight: int = 0
-    in_flight: int = 0
 
     @property
     def pages(self) -> list[int]:
-        return [page for page, _, _ in self.seen]
+        return [int(asked.params["page"]) for asked in self.log if "page" in asked.params]
 
-    async def fetch(self, request: Request, *, patience: float | None = None) -> Response:
-        query = dict(request.params)
-        number, size = int(query["page"]), int(query["pageSize"])
-        self.arrived(number, size)
-        self.seen.append((number, size, request.priority))
-        self.in_flight += 1
+    def carry_out(self, asked: Asked) -> Answer:
+        if "page" not in asked.params:
+            return super().carry_out(asked)
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            await asyncio.sleep(self.latency(number))
-        finally:
-            self.in_flight -= 1
-        trouble = self.troubles.get(number, [])
-        if not trouble:
-            body = self.body(number, size)
-            return Response(status=200, body=in_pieces(body, self.torn) if self.torn else body)
-        match trouble.pop(0):
-            case Exception() as error:
-                raise error
-            case int() as status:
-                return Response(status=status, body=b"{}")
-
-    def arrived(self, number: int, size: int) -> None:
-        """Note a request before it is answered: a place for what happens meanwhile."""
+        number, size = int(asked.params["page"]), int(asked.params["pageSize"])
+        troubles = self.troubles.get(number)
+        trouble = troubles.pop(0) if troubles else Answer(body=self.body(number, size))
+        answer = refusal(trouble) if isinstance(trouble, int) else trouble
+        return replace(answer, seconds=self.after(number))
 
     def body(self, number: int, size: int) -> bytes:
-        shown = range(self.count)[(number - 1) * size : number * size]
+        shown = range(self.items)[(number - 1) * size : number * size]
         links = {"current": {"href": f"/companies?page={number}&pageSize={size}"}}
-        if number * size < self.count:
+        if number * size < self.items:
             links["next"] = {"href": f"/companies?page={number + 1}&pageSize={size}"}
         page = {
             "results": [self.records(index) for index in shown],
             "pageNumber": number,
             "pageSize": size,
-            "totalResults": self.count if self.total is None else self.total(number),
+            "totalResults": self.items if self.total is None else self.total(number),
             "_links": links,
         }
-        return msgspec.json.encode(page)
-
-    def pager(self, page_size: Any = 100, **options: Any) -> Pager[Any]:
-        request = list_page(Dialect.document(), "companies.list")
-        return Pager(self.fetch, request, base_url=BASE, page_size=page_size, **options)
+        return json.dumps(page, separators=(",", ":")).encode()
 
 
-def in_pieces(body: bytes, size: int) -> list[bytes]:
-    """Return *body* as it may be received, never in one piece."""
-    return [b"", *(body[at : at + size] for at in range(0, len(body), size))]
+def unopened(**options: Any) -> Pager[Any]:
+    """Return the list of a client that is not used."""
+    return Client("key-of-the-account", "http://localhost").companies.list(**options)
+
+
+def by_hand(service: Records, page_size: int = 100, **options: Any) -> Pager[Any]:
+    """Return a pager without a client, which has no option for its *clock* and its *decode*."""
+
+    async def fetch(request: Request, **_: Any) -> Response:
+        now = asyncio.get_running_loop().time()
+        answer = service.respond(Asked(now, "GET", ["companies"], request.target[11:], b"", b""))
+        await asyncio.sleep(answer.seconds or 0.0)
+        return Response(status=answer.status, body=answer.body)
+
+    request = list_page(Dialect.document(), "companies.list")
+    return Pager(fetch, request, page_size=page_size, **options)
 
 
 def ids(*ranges: range) -> list[dict[str, int]]:

@@ -95,6 +95,7 @@ class Line:
         lose_answers: How many of the next answers are lost, together with their connection.
         that_hold: Only those that hold this.
         first_pass: How many of these get through before.
+        opened_with: The bytes with which each connection has begun.
     """
 
     url: str
@@ -103,6 +104,7 @@ class Line:
     lose_answers: int = 0
     that_hold: bytes = b""
     first_pass: int = 0
+    opened_with: list[bytes] = Factory(list)
     _socket: str = ""
     _server: asyncio.Server | None = None
     _ends: set[asyncio.StreamWriter] = Factory(set)
@@ -153,7 +155,11 @@ class Line:
     async def _pass_on(
         self, source: asyncio.StreamReader, to: asyncio.StreamWriter, *, is_answer: bool = False
     ) -> None:
+        begins = not is_answer
         while data := await source.read(2**16):
+            if begins:
+                self.opened_with.append(data)
+            begins = False
             await asyncio.sleep(self.delay)
             if is_answer and self.lose_answers and self.that_hold in data:
                 self.first_pass -= 1

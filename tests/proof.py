@@ -1,7 +1,7 @@
 """Is a push ever doubled, lost or linked to the wrong operation? The full runs.
 
     python -m tests.proof cut      a cut at every byte of request and answer
-    python -m tests.proof kill     a process killed 1,000 times while it pushes
+    python -m tests.proof kill     a process killed 2,000 times while it pushes
     python -m tests.proof audit    1,000 POSTs: the intent on disk before the first byte
     python -m tests.proof soak     readers, pushers and waiters, in all weathers
     python -m tests.proof all      all of them (the default); exits with 1 on a violation
@@ -26,7 +26,7 @@ from attrs import Factory, frozen
 from integration_sdk.testing import run_virtual
 from tests import proof_audit, proof_backoff, proof_cut, proof_kill, proof_soak
 
-ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 1_000, 1_000
+ENOUGH_CASES, ENOUGH_KILLS, ENOUGH_POSTS = 2_000, 2_000, 1_000
 ENOUGH_SOAKS, SOAK_ROUNDS = 20, 10
 RECORDS = 40
 AT_ONCE = 4

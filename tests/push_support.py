@@ -1,4 +1,4 @@
-"""Short ways to a poller and a coordinator over `push_model.Model`."""
+"""Short ways to a coordinator of a client of the virtual service, and a journal that breaks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from integration_sdk import Coordinator, Store
-from integration_sdk._push.poller import Poller
+from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
+from integration_sdk import Client, Coordinator, Store
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.rows import Rows
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushOutcome, PushRequest
-from tests.push_model import Model, request
 
 DOCUMENT = Dialect.document()
 T = TypeVar("T")
+Connect = Callable[..., Awaitable[Client]]
+"""What the fixture ``connect`` is: it takes a service and a client's options."""
+OF_CLIENT = (
+    *("dialect", "middlewares", "notified", "numbers", "per_company"),
+    *("rate", "read_timeout", "retry", "timeout"),
+)
+"""Options of the client, not of its coordinator."""
 
 
 class Journal(Store):
@@ -135,26 +142,68 @@ async def on_record(journal: Journal | Path) -> list[Row]:
     return await (journal if isinstance(journal, Store) else Store(journal)).recorded()
 
 
-def poller(model: Model, **options: Any) -> Poller:
-    return Poller(model.send, DOCUMENT, chance=random.Random(7).random, **options)
+def breaking(breaks: Callable[[str], BaseException | None]) -> Any:
+    """Return a middleware that raises what *breaks* returns for a method and path."""
+
+    async def middleware(request: Any, handler: Any) -> Any:
+        if (error := breaks(f"{request.method} {request.url.path}")) is not None:
+            raise error
+        return await handler(request)
+
+    return middleware
 
 
 @asynccontextmanager
-async def coordinator(model: Model, **options: Any) -> AsyncIterator[Coordinator]:
-    polls = options.pop("polls", None) or poller(model)
-    dialect = options.pop("dialect", DOCUMENT)
-    model.connection_name = model.connection_name or dialect.connection_name
+async def coordinator(service: Service, **options: Any) -> AsyncIterator[Coordinator]:
+    """Open a coordinator, of a client of its own."""
+    of_client = {name: options.pop(name) for name in OF_CLIENT if name in options}
+    if dialect := of_client.get("dialect"):
+        service.connection_name = dialect.connection_name or service.connection_name
+    state = random.getstate()
+    random.seed(8)  # what pauses and polls are drawn from
     try:
-        async with Coordinator(
-            model,
-            polls,
-            dialect,
-            chance=random.Random(8).random,
-            **options,
-        ) as pushes:
+        async with service.client(**of_client) as client, client.coordinator(**options) as pushes:
             yield pushes
     finally:
-        await polls.aclose()
+        random.setstate(state)
+
+
+def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushRequest:
+    record = {"number": number}
+    return PushRequest(f"c-{number % companies}", "books", "invoices", record, **options)
+
+
+def unanswered(asked: Asked, proceed: Proceed) -> Answer:
+    """Carry out pushes, and lose the answers."""
+    return replace(proceed(), cut=0) if asked.kind == "push" else proceed()
+
+
+def swallowed(asked: Asked, proceed: Proceed) -> Answer:
+    """Lose pushes on their way."""
+    return no_answer() if asked.kind == "push" else proceed()
+
+
+def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
+    """Have lists hide new pushes for so many seconds, or show states that are as old."""
+
+    def lag(asked: Asked, proceed: Proceed) -> Answer:
+        asked.hidden, asked.late = hidden, late
+        return proceed()
+
+    return lag
+
+
+async def listed(client: Client, service: Service) -> None:
+    """Have polls list company 0, because others' pushes end."""
+    others = [service.add("c-0", "another") for _ in range(5)]
+    await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in others))
+    del service.pushes["c-0"][-len(others) :]  # or lists would grow all day
+
+
+def searches(service: Service) -> int:
+    """Return how often lists were read to find what is in doubt; polls have other pages."""
+    lists = (asked.params for asked in service.log if asked.kind == "list")
+    return sum((one["pageSize"], one["page"]) == ("500", "1") for one in lists)
 
 
 def requests(count: int, **options: Any) -> list[PushRequest]:

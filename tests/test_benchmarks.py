@@ -54,7 +54,6 @@ def test_every_question_says_what_it_asks() -> None:
     """Each question has a name for the command line, ends as questions do, and has sound goals."""
     named = {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes", "scale_pull"}
     assert named <= set(command.QUESTIONS)
-    assert len(command.QUESTIONS) == sum(len(module.QUESTIONS) for module in command.MODULES)
     for name, one in command.QUESTIONS.items():
         assert name == one.name
         assert name.isidentifier()
@@ -68,7 +67,7 @@ def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str])
 
     said = capsys.readouterr().out
     assert all(name in said for name in command.QUESTIONS)
-    assert "<= 1.15" in said
+    assert "<= 1.05" in said
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from itertools import combinations, count, pairwise
+from math import inf
 
 import pytest
 
-from benchmarks._counted_service import Answer, Service, refusal
+from benchmarks.virtual_service import Answer, Service, refusal
 from integration_sdk import Client, WaitExpired
 from integration_sdk.errors import IntegrationError, NotFound
 from tests.budget_support import (
@@ -114,7 +115,7 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
     count: int, told: bool, answer: Answer | None
 ) -> None:
     """A caller who waits anew, over and over, does not poll as often, whatever ends each wait."""
-    service = Service(faults=[reads(lambda asked: answer, "get")])
+    service = Service(lambda _: inf, [reads(lambda asked: answer, "get")])
     held = [service.add() for _ in range(count)]
 
     async def wait_again_and_again(client: Client, key: str) -> None:
@@ -139,7 +140,7 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
 @pytest.mark.virtual_time
 async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> None:
     """A company's budget outlives its open pushes, also if each of them is notified at once."""
-    service = Service()
+    service = Service(lambda _: inf)
 
     async def wait(client: Client, key: str) -> None:
         waiting = asyncio.create_task(client.wait(key, company_id="c-0"))
@@ -161,7 +162,7 @@ async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> 
 @pytest.mark.virtual_time
 async def test_a_flood_of_notifications_brings_a_poll_forward_once_a_second() -> None:
     """Each might be the one that counts, and none is."""
-    service = Service()
+    service = Service(lambda _: inf)
     held = service.add()
 
     async def notify(client: Client) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.budget_support import (
@@ -29,6 +29,7 @@ from tests.budget_support import (
     one_alone,
     reads,
 )
+from tests.push_support import swallowed
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("seeded_chance")]
 
@@ -55,11 +56,6 @@ def times(service: Service, kind: str, company: str = "") -> list[float]:
 
 
 # Searches for lost pushes
-
-
-def lost(asked: Asked, proceed: Proceed) -> Answer:
-    """No push is answered or recorded."""
-    return Answer(cut=0) if asked.kind == "push" else proceed()
 
 
 async def search(
@@ -109,7 +105,7 @@ async def test_lost_pushes_are_searched_for_within_budget(trouble: str, tmp_path
     count, companies = [(1, 1), (30, 10)][SEARCHED.index(trouble) % 2]  # they take turns
     make = TROUBLES[trouble].fault
     assert make
-    service = Service(faults=[lost, make()])
+    service = Service(faults=[swallowed, make()])
 
     await search(service, count, companies, tmp_path / "pushes.db", HOUR / count)
 
@@ -119,7 +115,7 @@ async def test_lost_pushes_are_searched_for_within_budget(trouble: str, tmp_path
 
 async def test_lost_pushes_of_an_earlier_run_are_searched_for_within_budget(tmp_path: Path) -> None:
     """A program that starts again and again does not multiply the searches of one run."""
-    service, journal = Service(faults=[lost]), tmp_path / "pushes.db"
+    service, journal = Service(faults=[swallowed]), tmp_path / "pushes.db"
     await search(service, 3, 1, journal, 1.0)
     reopened = asyncio.get_running_loop().time()
 

@@ -569,13 +569,20 @@ def test_what_a_client_hands_out_shows_what_it_stands_for() -> None:
     """In a shell or a log it is a few words, not all that it is made of."""
     client = Client("key", "https://api.example.com")
     company = client.company("c1")
-    handed_out = (client.companies, company, company.data("invoices"), company.pushes)
+    handed_out = (
+        client.companies,
+        company,
+        company.data("invoices"),
+        company.pushes,
+        client.coordinator(journal="pushes.db"),
+    )
 
     assert [repr(each) for each in handed_out] == [
         "<Companies companies.list>",
         "<Company c1>",
         "<Listing data.list c1 invoices>",
         "<Pushes pushes.list c1>",
+        "<Coordinator with Store('pushes.db')>",
     ]
 
 
@@ -1069,6 +1076,7 @@ def test_client_works_over_several_loops() -> None:
         (lambda client: client.companies.get("c"), r"client\.company\(company_id\)\.get\(\)"),
         (lambda client: client.companies.fetch(), r"\.list\(\)"),
         (lambda client: client.company("c").invoices, r"company\.data\('invoices'\)\.list\(\)"),
+        (lambda client: client.company("c").name, r"fields are in await company\.get\(\)"),
         (lambda client: client.company("c").push("invoices", {}), "connection_id"),
         (
             lambda client: client.company("c").connection("k").data("invoices"),

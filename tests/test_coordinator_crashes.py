@@ -10,7 +10,7 @@ import logging
 import sys
 import tracemalloc  # noqa: F401 - pytest would import it amid the first of many to tell of
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -24,31 +24,28 @@ import pytest
 from attrs import Factory, define
 
 import integration_sdk
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push.poller import Poller
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import AnswerLost, IntegrationError, PollingStopped, PushingStopped
+from integration_sdk.errors import IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
 from integration_sdk.testing import VirtualTimeLoop
-from tests.push_model import Model, error, request
-from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
+from tests.push_support import Connect, breaking, collect, coordinator, request, requests
+
+POLL = "GET /companies/c-0/push"
 
 
 class Bug(Exception):
     """What the tests raise inside the SDK."""
 
 
-def once(at: int) -> Callable[[], float]:
-    """Return a source of chance that breaks at this call, and only then."""
+def once(at: int) -> Any:
+    """Return a middleware that breaks at this read, and only then; the first is no poll."""
     calls = count(1)
 
-    def chance() -> float:
-        if next(calls) == at:
-            raise Bug("chance")
-        return 0.5
+    def breaks(request: str) -> Bug | None:
+        return Bug() if request.startswith(POLL) and next(calls) == at else None
 
-    return chance
+    return breaking(breaks)
 
 
 def crashes(caplog: pytest.LogCaptureFixture) -> list[BaseException]:
@@ -61,16 +58,16 @@ def crashes(caplog: pytest.LogCaptureFixture) -> list[BaseException]:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.parametrize("at", [2, 3, 4, 6])
 async def test_a_broken_poller_ends_waits_and_polls_again(
-    caplog: pytest.LogCaptureFixture, at: int
+    connect: Connect, caplog: pytest.LogCaptureFixture, at: int
 ) -> None:
     """Outcomes and waiters name the cause, which is logged once; the next push is polled."""
-    model = Model(lambda _: 20.0)
-    polls = Poller(model.send, DOCUMENT, chance=once(at))
-    held = model.add("company-0", "connection-0", "invoices", {"number": 9})
-    async with asyncio.timeout(3600), coordinator(model, polls=polls) as pushes:
-        waiting = asyncio.create_task(polls.wait("company-0", held.key))
+    service = Service(lambda _: 20.0)
+    client = await connect(service, middlewares=[once(at)])
+    held = service.add(record={"number": 9})
+    async with asyncio.timeout(3600), client.coordinator() as pushes:
+        waiting = asyncio.create_task(client.wait(held.key, company_id=held.company))
         outcomes = await collect(pushes.run(requests(3)))
         with pytest.raises(PollingStopped) as stopped:
             await waiting
@@ -97,14 +94,14 @@ async def test_a_broken_coordinator_ends_every_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, durable: bool
 ) -> None:
     """Everybody hears of the cause, which is logged once, and nothing more is sent."""
-    model = Model(lambda record: 2.0 + 20.0 * record["number"])
-    model.status = lambda record: "Success" if record["number"] else "TimedOut"
+    service = Service(lambda record: 2.0 + 20.0 * record["number"])
+    service.status = lambda record: "Success" if record["number"] else "TimedOut"
     options = {
         "dialect": BrokenDialect(name="broken"),
         "journal": tmp_path / "pushes.db" if durable else None,
     }
     outcomes: list[PushOutcome] = []
-    async with asyncio.timeout(3600), coordinator(model, **options) as pushes:
+    async with asyncio.timeout(3600), coordinator(service, **options) as pushes:
         alone = await pushes.submit(request(3))
         with pytest.raises(PushingStopped, match="Bug") as stopped:
             await collect(pushes.run(requests(3)), outcomes)
@@ -116,15 +113,15 @@ async def test_a_broken_coordinator_ends_every_wait(
     assert {one.status for one in outcomes} == {OutcomeStatus.PENDING}
     assert all(one.key for one in outcomes)
     assert crashes(caplog) == [stopped.value.__cause__]
-    assert model.counts["push.create"] == 4
+    assert service.count("push") == 4
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("status", PushStatus)
 async def test_a_push_of_any_status_gets_an_outcome(status: PushStatus) -> None:
     """A final status is its outcome; any other is waited for, as long as the caller wants."""
-    model = Model(lambda _: 2.0, status=lambda _: status.value)
-    async with asyncio.timeout(3600), coordinator(model) as pushes:
+    service = Service(lambda _: 2.0, status=lambda _: status.value)
+    async with asyncio.timeout(3600), coordinator(service) as pushes:
         outcome = await (await pushes.submit(request(), wait=600.0))
 
     not_final = {"PENDING": "PENDING", "UNKNOWN": "PENDING"}
@@ -182,21 +179,20 @@ def name_of(code: CodeType) -> str:
     return f"{Path(code.co_filename).relative_to(HOME)}:{code.co_firstlineno} {code.co_qualname}"
 
 
-def odd_fates(asked: Request) -> Response | BaseException | None:
+def odd_fates(asked: Asked) -> Answer | None:
     """Lose the answer to one push, and refuse two."""
-    fates: dict[int, Response | BaseException] = {
-        5: error(400),
-        6: AnswerLost("reset"),
-        7: error(503),
+    fates: dict[int, Answer] = {
+        5: refusal(400),
+        6: no_answer(),
+        7: refusal(503),
     }
     return fates.get(json.loads(asked.body)["number"]) if asked.body else None
 
 
 async def a_day(journal: Path | None) -> list[PushOutcome | IntegrationError]:
     """Push, wait and decide in every way there is; return what each wait came to."""
-    model = Model(lambda record: 1.0 + record["number"] % 4, answer=odd_fates)
-    model.status = lambda record: "Failed" if record["number"] == 3 else "Success"
-    polls = poller(model)
+    service = Service(lambda record: 1.0 + record["number"] % 4, answer=odd_fates)
+    service.status = lambda record: "Failed" if record["number"] == 3 else "Success"
     ends: list[PushOutcome | IntegrationError] = []
 
     async def see(waiting: Any) -> None:
@@ -215,12 +211,18 @@ async def a_day(journal: Path | None) -> list[PushOutcome | IntegrationError]:
     def named(numbers: Any) -> Iterator[PushRequest]:
         return (request(number, companies=2, reference=f"r-{number}") for number in numbers)
 
-    async with coordinator(model, polls=polls, journal=journal, patience=2.0, max_open=8) as pushes:
-        held = model.add("company-0", "books", "invoices", {"number": 2})
+    async with (
+        service.client() as client,
+        client.coordinator(journal=journal, patience=2.0, max_open=8) as pushes,
+    ):
+        held = service.add(record={"number": 2})
         twin, slow = named([20, 23])
         await asyncio.gather(
             *(see(run()), see(submit(twin)), see(submit(twin)), see(submit(slow, wait=0.5))),
-            *(see(polls.wait("company-0", held.key)), see(polls.wait("company-0", held.key))),
+            *(
+                see(client.wait(held.key, company_id="c-0")),
+                see(client.wait(held.key, company_id="c-0")),
+            ),
         )
     return ends
 
@@ -243,7 +245,7 @@ def lived(breaks: tuple[str, int] | None, journal: Path | None) -> tuple[Saboteu
 
 
 SUPERVISORS: Final = (
-    *("Tasks._ended", "_begun", "_report", "supervised.<locals>.call"),
+    *("Tasks._ended", "Tasks._begun", "_report", "supervised.<locals>.call"),
     *("Run._work", "_Wait.ended", "_Wait.lost"),
     *("SqliteThread._start", "SqliteThread._worked", "_Batch.tell"),
 )

@@ -11,33 +11,27 @@ import gc
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import pytest
+from aiohttp import ConnectionTimeoutError
 from attrs import Factory, define
 
-from integration_sdk import Coordinator, Push, PushEvent
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import Leave
-from integration_sdk._store.row import Row
-from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, JournalError, NotSent
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
+from integration_sdk import Client, Coordinator, Push, PushEvent
+from integration_sdk.errors import IntegrationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushRequest
-from tests.push_model import Model, error, request
-from tests.push_support import DOCUMENT, Journal, poller
+from tests.push_support import Journal, breaking, coordinator, request
 
 pytestmark = pytest.mark.virtual_time
 
-MISHAPS: tuple[Response | BaseException, ...] = (
-    ValueError("a middleware's"),
-    AnswerLost("reset"),
-    error(500),
-    error(429),
-)
-ENDS: tuple[Response | BaseException, ...] = (error(402), ClientClosed("closed"))
-REFUSALS: tuple[Response | BaseException, ...] = (error(400), NotSent("no"))
+MISHAPS = (no_answer(), refusal(500), refusal(429))
+REFUSAL = refusal(400)
+BROKEN = (ValueError("a middleware's"), ConnectionTimeoutError("no route"))
 T = TypeVar("T")
+Leave = Literal["drain", "detach", "cancel"]
 LEAVE: tuple[Leave, ...] = ("drain", "detach", "cancel")
 TOLD = (IntegrationError, TimeoutError)
 
@@ -48,10 +42,12 @@ class World:
 
     chance: random.Random
     on_disk: bool
-    model: Model = Factory(Model)
+    service: Service = Factory(Service)
     told: WeakKeyDictionary[Push, Counter[str]] = Factory(WeakKeyDictionary)
+    max_open: int = 50
     most_told: int = 0
-    ended: Response | BaseException | None = None
+    client: Client | None = None
+    is_expired: bool = False
 
     def one_of(self, *choices: T) -> T:
         return self.chance.choice(choices)
@@ -61,15 +57,35 @@ class World:
         told[event.what] += 1
         self.most_told = max(self.most_told, told["ended"], told["found"])
 
-    def answer(self, call: Request) -> Response | BaseException | None:
-        if self.ended is not None or self.chance.random() > 0.15:
-            return self.ended
-        if call.operation != "push.create":
+    def answer(self, call: Asked) -> Answer | None:
+        if self.is_expired:
+            return refusal(402)
+        if self.chance.random() > 0.12:
+            return None
+        if call.kind != "push":
             return self.one_of(*MISHAPS)
         if self.chance.random() < 0.4:
-            self.model._create(call)
-            return AnswerLost("reset")
-        return self.one_of(*MISHAPS, *REFUSALS)
+            self.service.carry_out(call)
+            return no_answer()
+        return self.one_of(*MISHAPS, REFUSAL)
+
+    def breaks(self, _: str) -> Exception | None:
+        return self.one_of(*BROKEN) if self.chance.random() < 0.03 else None
+
+    @asynccontextmanager
+    async def opened(self, journal: Journal | None, leave: Leave) -> AsyncIterator[Coordinator]:
+        """Open a coordinator, perhaps of a client that is closed before it is left."""
+        options: dict[str, Any] = {
+            "journal": journal,
+            "max_open": self.max_open,
+            "exclusive": self.one_of(True, False),
+            "leave": leave,
+        }
+        async with (
+            self.service.client(middlewares=[breaking(self.breaks)]) as self.client,
+            self.client.coordinator(patience=4.0, on_event=self.hear, **options) as pushes,
+        ):
+            yield pushes
 
     def request(self) -> PushRequest:
         number = self.chance.randrange(6)
@@ -114,9 +130,11 @@ class World:
             callers.append(asyncio.create_task(come(pushes)))
             await asyncio.sleep(self.one_of(0, 0.01, 0.5, 5, 30))
             if self.chance.random() < 0.2:
-                pushes.notify(self.one_of("somebody's", *self.model.by_key))
+                pushes.notify(self.one_of("somebody's", *self.service.by_key))
             if self.chance.random() < 0.02:
-                self.ended = self.one_of(*ENDS)
+                self.is_expired = self.one_of(True, False)
+                if not self.is_expired and self.client is not None:
+                    await self.client.aclose()
         return callers
 
 
@@ -126,52 +144,43 @@ async def test_nothing_is_left_of_a_crowd(seed: int) -> None:
     chance = random.Random(seed)
     world = World(chance, on_disk=seed % 2 == 0)
     journal = Journal()
+    kept = journal if world.on_disk else None
 
-    def fail_at_times(_: Sequence[Row]) -> None:
+    def fail_at_times(_: Sequence[object]) -> None:
         if chance.random() < 0.03:
             raise JournalError("full")
 
     journal.before_write = fail_at_times
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: unheard.append(what))
-    world.model.answer = world.answer
-    world.model.takes = lambda _: world.one_of(0, 0.1, 2, 7, 60, 300)
-    polls = poller(world.model)
-    max_open = world.one_of(1, 2, 50)
-    pushes = Coordinator(
-        world.model,
-        polls,
-        DOCUMENT,
-        journal=journal if world.on_disk else None,
-        max_open=max_open,
-        exclusive=world.one_of(True, False),
-        leave=LEAVE[seed % 3],
-        patience=4.0,
-        on_event=world.hear,
-        chance=chance.random,
-    )
+    world.service.answer = world.answer
+    world.service.takes = lambda _: world.one_of(0, 0.1, 2, 7, 60, 300)
+    world.max_open = world.one_of(1, 2, 50)
+    random.seed(seed)  # what the client draws from
     async with asyncio.timeout(10_000):
         try:
-            async with pushes:
+            async with world.opened(kept, LEAVE[seed % 3]) as pushes:
                 callers = await world.visit(pushes)
         except JournalError:
             pass  # what the disk refused to the last
         await asyncio.gather(*callers)
 
-    del callers
+    del callers, pushes
     gc.collect()
     assert len(world.told) <= 1  # which the traceback of the error that ended all holds
-    requests_so_far = world.model.counts.copy()
+    requests_so_far = world.service.count()
     await asyncio.sleep(1000)
-    assert world.model.counts == requests_so_far
+    assert world.service.count() == requests_so_far
 
-    world.model.answer, world.model.takes = None, lambda _: 100.0
+    world.service.answer, world.service.takes = None, lambda _: 100.0
     journal.before_write = lambda _: None
-    async with asyncio.timeout(10_000), pushes:
+    async with (
+        asyncio.timeout(10_000),
+        coordinator(world.service, journal=kept, max_open=world.max_open) as pushes,
+    ):
         await asyncio.gather(*pushes.recovered)
         async with asyncio.timeout(50):  # as many find a place at once
-            await asyncio.gather(*(pushes.submit(request(n)) for n in range(max_open)))
+            await asyncio.gather(*(pushes.submit(request(n)) for n in range(world.max_open)))
 
     assert world.most_told < 2
-    await polls.aclose()
     assert not unheard

@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
+from math import inf
 from typing import Any
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
-from integration_sdk import PushOperation, PushRequest
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
+from integration_sdk import PushOperation
+from tests.push_support import request
 
 pytestmark = pytest.mark.virtual_time
-
-
-def request(number: int) -> PushRequest:
-    return PushRequest(f"c-{number % 10}", "books", "invoices", {"number": number})
 
 
 async def shown(said: list[dict[str, Any]]) -> list[str]:
@@ -27,11 +25,11 @@ async def shown(said: list[dict[str, Any]]) -> list[str]:
         if asked.kind != "push":
             return proceed()
         number, more = next(answers)
-        usual = json.loads(service.add().shown(0.0))
+        usual = service.shown(service.add(), 0.0)
         usual |= {"pushOperationKey": f"key-{number}", "requestedOnUtc": "2026-01-01T00:00:00Z"}
         return Answer(body=json.dumps(usual | more).encode())
 
-    service = Service(faults=[answer])
+    service = Service(lambda _: inf, [answer])
     async with service.client() as client, client.coordinator(leave="cancel") as pushes:
         pushed = [await pushes.submit(request(0)) for _ in said]
         assert all(push.operation is push.operation for push in pushed)
@@ -107,10 +105,10 @@ async def test_open_pushes_of_all_companies_keep_one_operation_until_somebody_lo
 
     others = alive()
     async with (
-        Service().client() as client,
+        Service(lambda _: inf).client() as client,
         client.coordinator(max_open=1000, leave="cancel") as pushes,
     ):
-        pushed = [await pushes.submit(request(number)) for number in range(1000)]
+        pushed = [await pushes.submit(request(number, companies=10)) for number in range(1000)]
         kept = alive() - others
         shown = [push.operation.company_id for push in pushed if push.operation]
 

@@ -8,33 +8,43 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from integration_sdk import Coordinator, Push, PushEvent
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push.coordinator import FIVE_TIMES
+from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
+from integration_sdk import Push, PushEvent
 from integration_sdk._push.sending import SNAPSHOT_PUSHES
 from integration_sdk._store.memory import REMEMBERED
 from integration_sdk._store.row import Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
-    AnswerLost,
     ClientClosed,
     ConfigurationError,
     InvalidRecord,
     JournalError,
     NotSent,
+    TooManyRequests,
 )
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_model import Held, Model, error, request
-from tests.push_support import DOCUMENT, Journal, collect, coordinator, numbers, poller, requests
+from tests.push_support import (
+    DOCUMENT,
+    Connect,
+    Journal,
+    breaking,
+    collect,
+    coordinator,
+    numbers,
+    request,
+    requests,
+    swallowed,
+    unanswered,
+)
 
 pytestmark = pytest.mark.virtual_time
+LISTS = "GET /companies/c-0/push"
 
 
 @pytest.fixture
@@ -52,15 +62,15 @@ def statuses(outcomes: list[PushOutcome]) -> Counter[OutcomeStatus]:
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_run_leaves_places_for_what_its_loop_submits(ordered: bool) -> None:
     """Outcomes that nobody has taken yet hold no place: a correction goes out at once."""
-    model = Model(takes=lambda _: 1.0)
+    service = Service(takes=lambda _: 1.0)
     corrected: list[Push] = []
-    async with coordinator(model, max_open=4) as pushes:
+    async with coordinator(service, max_open=4) as pushes:
         async for outcome in pushes.run(requests(40), ordered=ordered):
             await asyncio.sleep(10)
             corrected.append(await pushes.submit(outcome.request))
 
     assert len(corrected) == 40
-    assert model.counts["push.create"] == 80
+    assert service.count("push") == 80
 
 
 def counted(count: int, pulled: list[int]) -> Iterator[PushRequest]:
@@ -72,7 +82,7 @@ def counted(count: int, pulled: list[int]) -> Iterator[PushRequest]:
 async def test_outcomes_that_nobody_takes_stop_the_run() -> None:
     """A loop that stands still has no more than ``max_open`` pulled ahead of it."""
     pulled: list[int] = []
-    async with coordinator(Model(), max_open=4) as pushes:
+    async with coordinator(Service(), max_open=4) as pushes:
         outcomes = pushes.run(counted(100, pulled))
         await anext(outcomes)
         await asyncio.sleep(1000)
@@ -84,8 +94,8 @@ async def test_outcomes_that_nobody_takes_stop_the_run() -> None:
 async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> None:
     """The end of the block stops it pulling; gone on with, it says that it was stopped."""
     pulled: list[int] = []
-    model = Model(takes=lambda _: 1.0)
-    async with asyncio.timeout(100), coordinator(model, max_open=4, leave=leave) as pushes:
+    service = Service(takes=lambda _: 1.0)
+    async with asyncio.timeout(100), coordinator(service, max_open=4, leave=leave) as pushes:
         outcomes = pushes.run(counted(30, pulled))
         await anext(outcomes)
         await asyncio.sleep(10)
@@ -94,14 +104,14 @@ async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> No
     with pytest.raises(ClientClosed, match="rest of the input"):
         await collect(outcomes, rest)
     assert len(pulled) == 1 + len(rest) < 30
-    assert model.counts["push.create"] == len(pulled)
+    assert service.count("push") == len(pulled)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_run_that_is_kept_goes_on_where_its_loop_was_left(ordered: bool) -> None:
     """Meanwhile it pulls no more than ``max_open`` ahead."""
     pulled: list[int] = []
-    async with asyncio.timeout(100), coordinator(Model(), max_open=50) as pushes:
+    async with asyncio.timeout(100), coordinator(Service(), max_open=50) as pushes:
         outcomes = pushes.run(counted(200, pulled), ordered=ordered)
         async for _ in outcomes:
             break
@@ -119,7 +129,7 @@ async def test_an_error_in_the_loop_stops_the_pulling_too() -> None:
             raise ZeroDivisionError
 
     pulled: list[int] = []
-    async with coordinator(Model(), max_open=50, leave="detach") as pushes:
+    async with coordinator(Service(), max_open=50, leave="detach") as pushes:
         with pytest.raises(ZeroDivisionError) as caught:
             await fail_at_once()
         await asyncio.sleep(0.1)
@@ -132,7 +142,7 @@ async def test_an_error_in_the_loop_stops_the_pulling_too() -> None:
 async def test_a_run_is_read_step_by_step_as_well() -> None:
     """``anext()`` before a loop takes nothing from it, and ``aclosing`` ends what is left."""
     pulled: list[int] = []
-    async with coordinator(Model(), max_open=50) as pushes:
+    async with coordinator(Service(), max_open=50) as pushes:
         async with aclosing(pushes.run(counted(1000, pulled), ordered=True)) as outcomes:
             seen = [await anext(outcomes)]
             async for outcome in outcomes:
@@ -150,7 +160,7 @@ async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:
     """A sender that comes back from its push when nobody listens any more does not wait."""
     async with (
         asyncio.timeout(100),
-        coordinator(Model(takes=lambda _: 1.0, latency=0.5), max_open=5) as pushes,
+        coordinator(Service(takes=lambda _: 1.0, latency=0.5), max_open=5) as pushes,
     ):
         async for _ in pushes.run(requests(1000)):
             break
@@ -159,77 +169,65 @@ async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:
 
 async def test_an_exception_that_leaves_the_block_sends_nothing_more() -> None:
     """What has not left stays here: told as NotSent, and no row says that it may exist."""
+    service = Service()
 
-    class OneAtATime(Model):
-        async def turn(self, request: Request) -> None:
-            in_line.append(request)
-            if len(in_line) > 1:
-                await asyncio.Event().wait()  # for a place that does not become free
+    def answer(call: Asked) -> Answer | None:
+        return Answer(seconds=1e6) if call.kind == "push" else None
 
     async def left_by_an_exception() -> None:
-        async with Coordinator(model, polls, DOCUMENT, on_event=events.append) as pushes:
+        async with coordinator(service, per_company=1, on_event=events.append) as pushes:
             submitted.extend(asyncio.create_task(pushes.submit(one)) for one in requests(5))
             await asyncio.sleep(1)
             raise ZeroDivisionError
 
-    model = OneAtATime(takes=lambda _: 1000.0)
-    polls = poller(model)
-    in_line: list[Request] = []
+    service.answer = answer
     events: list[PushEvent] = []
     submitted: list[asyncio.Task[Push]] = []
     async with asyncio.timeout(100):
         with pytest.raises(ZeroDivisionError):
             await left_by_an_exception()
     await asyncio.gather(*submitted)
-    await polls.aclose()
 
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
     told = [event.push.outcome for event in events if event.what == "ended"]
-    assert Counter(type(one.error) for one in told if one) == {NotSent: 4, ClientClosed: 1}
+    assert Counter(one.status for one in told if one) == {
+        OutcomeStatus.REJECTED: 4,
+        OutcomeStatus.IN_DOUBT: 1,
+    }
+    rejected = [one.error for one in told if one and one.status is OutcomeStatus.REJECTED]
+    assert {type(error) for error in rejected} == {NotSent}
 
 
 async def test_an_account_that_has_ended_is_asked_no_more() -> None:
     """What waits for a line when the answer comes is not sent, and told why."""
 
-    def answer(call: Request) -> Response | None:
-        expired = "Your account has expired"
-        return error(402, expired) if call.operation == "push.create" else None
+    def answer(call: Asked) -> Answer | None:
+        return refusal(402, "Your account has expired") if call.kind == "push" else None
 
-    class FiveLines(Model):
-        @asynccontextmanager
-        async def slot(self, request: Request) -> AsyncIterator[Any]:
-            async with lines, super().slot(request) as slot:
-                yield slot
-
-    lines = asyncio.Semaphore(5)
-    model = FiveLines(answer=answer)
-    async with coordinator(model) as pushes:
+    service = Service(answer=answer)
+    async with coordinator(service, per_company=5) as pushes:
         told = await asyncio.gather(
             *(pushes.submit(one) for one in requests(50)), return_exceptions=True
         )
 
     assert {type(one) for one in told} == {AccountExpired}
-    assert model.counts["push.create"] == 5
+    assert 0 < service.count("push") <= 5
 
 
 async def test_a_client_that_is_closed_is_asked_no_more(
-    caplog: pytest.LogCaptureFixture,
+    connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next push says so, what is open has its outcome, and no bug is reported."""
-    closed = ClientClosed("the client is closed")
-    is_closed = False
 
-    def answer(call: Request) -> BaseException | None:
-        if is_closed:
-            return closed
-        lost = call.operation == "push.create" and b'"number":1' in (call.body or b"")
-        return AnswerLost("reset") if lost else None
+    def answer(call: Asked) -> Answer | None:
+        return no_answer() if call.kind == "push" and b'"number":1' in call.body else None
 
-    model = Model(takes=lambda _: 1000.0, answer=answer)
-    async with asyncio.timeout(100), coordinator(model) as pushes:
+    service = Service(lambda _: 1000.0, answer=answer)
+    client = await connect(service)
+    async with asyncio.timeout(100), client.coordinator() as pushes:
         pending, doubted = [await pushes.submit(one) for one in requests(2)]
         await asyncio.sleep(1)
-        is_closed = True
+        await client.aclose()
         for _ in range(2):
             with pytest.raises(ClientClosed):
                 await pushes.submit(request(2))
@@ -238,21 +236,21 @@ async def test_a_client_that_is_closed_is_asked_no_more(
             await collect(pushes.run(requests(3)))
 
     assert (await doubted).status is OutcomeStatus.IN_DOUBT
-    assert model.counts["push.create"] <= 2 + FIVE_TIMES.attempts
+    assert service.count("push") == 2
     assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("wait", ["5", -1, math.nan, math.inf, True])
 async def test_a_wait_that_is_no_time_is_refused_before_anything_is_sent(wait: Any) -> None:
     """A mistake in the code costs no record."""
-    model = Model()
-    async with coordinator(model) as pushes:
+    service = Service()
+    async with coordinator(service) as pushes:
         with pytest.raises(ConfigurationError, match=r"^wait must be "):
             await pushes.submit(request(0), wait=wait)
         with pytest.raises(ConfigurationError, match=r"^wait must be "):
             pushes.run(requests(3), wait=wait)
 
-    assert not model.counts
+    assert not service.log
 
 
 # References
@@ -260,7 +258,7 @@ async def test_a_wait_that_is_no_time_is_refused_before_anything_is_sent(wait: A
 
 async def test_a_reference_stands_for_one_record_of_the_service(journal: Journal) -> None:
     """The same content for another record, or as a new one, is another push."""
-    async with coordinator(Model(takes=lambda _: 0.0), journal=journal) as pushes:
+    async with coordinator(Service(takes=lambda _: 0.0), journal=journal) as pushes:
         first = await (await pushes.submit(request(0, reference="R")))
         with pytest.raises(ConfigurationError, match="use a new reference"):
             await pushes.submit(request(0, reference="R", record_id="17"))
@@ -270,20 +268,19 @@ async def test_a_reference_stands_for_one_record_of_the_service(journal: Journal
 
 async def test_what_is_on_record_is_not_checked_again(journal: Journal) -> None:
     """Options may have changed since; that does not make a push that exists INVALID."""
-
-    async def nothing_is_right(_: PushRequest) -> None:
-        raise InvalidRecord("status: wrong")
-
-    model = Model(takes=lambda _: 0.0)
-    async with coordinator(model, journal=journal) as pushes:
+    number = {"type": "Number", "required": True, "options": [{"value": "9", "type": "Number"}]}
+    nothing_is_right = Answer.of({"type": "Object", "properties": {"number": number}})
+    service = Service(takes=lambda _: 0.0)
+    service.answer = lambda call: nothing_is_right if call.kind == "options" else None
+    async with coordinator(service, journal=journal) as pushes:
         await (await pushes.submit(request(0, reference="R0")))
-    async with coordinator(model, journal=journal, check=nothing_is_right) as pushes:
+    async with coordinator(service, journal=journal, check="options") as pushes:
         known = await (await pushes.submit(request(0, reference="R0")))
-        with pytest.raises(InvalidRecord, match="status: wrong"):
+        with pytest.raises(InvalidRecord, match="number"):
             await pushes.submit(request(1, reference="R1"))
 
     assert known.status is OutcomeStatus.SUCCESS
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 # Answers
@@ -292,14 +289,14 @@ async def test_what_is_on_record_is_not_checked_again(journal: Journal) -> None:
 async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
     """It is PENDING with the reason; other pushes are polled as ever."""
 
-    def answer(call: Request) -> Response | None:
-        if call.operation == "push.create" and b'"number":0' in (call.body or b""):
-            held = model.add("company-0", "connection-0", "invoices", {"number": 0})
-            return model.ok({**model.shown(held), "pushOperationKey": "a/b"})
-        return error(404) if call.operation == "pushes.list" else None
+    def answer(call: Asked) -> Answer | None:
+        if call.kind == "push" and b'"number":0' in call.body:
+            held = service.add(record={"number": 0})
+            return Answer.of({**service.shown(held, call.at), "pushOperationKey": "a/b"})
+        return refusal(404) if call.kind == "list" else None
 
-    model = Model(answer=answer)
-    async with coordinator(model) as pushes:
+    service = Service(answer=answer)
+    async with coordinator(service) as pushes:
         outcomes = await collect(pushes.run(requests(2)))
 
     assert statuses(outcomes) == {OutcomeStatus.PENDING: 1, OutcomeStatus.SUCCESS: 1}
@@ -308,18 +305,18 @@ async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
 async def test_a_service_that_never_says_why_is_not_asked_for_each_push() -> None:
     """Once a read of the push itself has told no more than the list, lists are enough."""
 
-    class Curt(Model):
-        def shown(self, held: Held, **place: Any) -> dict[str, Any]:
-            return {**super().shown(held, **place), "data": None, "validation": None}
+    class Curt(Service):
+        def shown(self, held: Held, at: float) -> dict[str, Any]:
+            return {**super().shown(held, at), "data": None, "validation": None}
 
-    model = Curt(status=lambda _: "Failed")
-    async with coordinator(model) as pushes:
+    service = Curt(status=lambda _: "Failed")
+    async with coordinator(service) as pushes:
         await collect(pushes.run(requests(20)))
-        read_singly = model.counts["pushes.get"]
+        read_singly = service.count("get")
         outcomes = await collect(pushes.run(requests(200)))
 
     assert statuses(outcomes) == {OutcomeStatus.FAILED: 200}
-    assert model.counts["pushes.get"] - read_singly < 20
+    assert service.count("get") - read_singly < 20
 
 
 @pytest.mark.parametrize("dialect", [Dialect.published(), DOCUMENT], ids=["published", "document"])
@@ -328,17 +325,17 @@ async def test_a_503_is_not_asked_for_again_under_its_key(dialect: Dialect) -> N
     refused: set[str] = set()
     seen: list[str] = []
 
-    def answer(call: Request) -> Response | None:
-        if call.operation != "push.create":
+    def answer(call: Asked) -> Answer | None:
+        if call.kind != "push":
             return None
         key = call.headers.get("Idempotency-Key", f"none-{len(seen)}")
         seen.append(key)
         if not refused or key in refused:
             refused.add(key)
-            return error(503)
+            return refusal(503)
         return None
 
-    async with coordinator(Model(answer=answer), dialect=dialect) as pushes:
+    async with coordinator(Service(answer=answer), dialect=dialect) as pushes:
         outcome = await (await pushes.submit(request(0)))
 
     assert outcome.status is OutcomeStatus.SUCCESS
@@ -358,19 +355,20 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
     """
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(time, "time", lambda: loop.time() + (wall if sent else 0.0))
-    sent: list[Request] = []
+    sent: list[Asked] = []
 
-    def answer(call: Request) -> BaseException | None:
-        if call.operation != "push.create":
+    def answer(call: Asked) -> Answer | None:
+        if call.kind != "push":
             return None
         sent.append(call)
         if len(sent) > 1:
             return None
-        model.add("company-0", "connection-0", "invoices", {"number": 0})
-        return AnswerLost("reset")
+        service.add(record={"number": 0})
+        return no_answer()
 
-    model = Model(answer=answer, latency=takes)
-    async with coordinator(model, dialect=Dialect.published()) as pushes:
+    service = Service(answer=answer, latency=takes)
+    patient: dict[str, Any] = {"timeout": None, "read_timeout": None}
+    async with coordinator(service, dialect=Dialect.published(), **patient) as pushes:
         await (await pushes.submit(request(0, natural_key="number")))
 
     assert len(sent) == times
@@ -380,11 +378,11 @@ async def test_a_mistyped_key_is_not_bound() -> None:
     """A decision is final, so the key is looked at before it is made."""
     gone = True
 
-    def answer(call: Request) -> BaseException | None:
-        return AnswerLost("reset") if call.operation == "push.create" and gone else None
+    def answer(call: Asked) -> Answer | None:
+        return no_answer() if call.kind == "push" and gone else None
 
-    model = Model(answer=answer)
-    async with coordinator(model) as pushes:
+    service = Service(answer=answer)
+    async with coordinator(service) as pushes:
         push = await pushes.submit(request(0))
         await push
         gone = False
@@ -392,7 +390,7 @@ async def test_a_mistyped_key_is_not_bound() -> None:
         for wrong in ("no-such-push", str(other.key)):
             with pytest.raises(ConfigurationError, match=r"^push "):
                 await pushes.decide(str(push.intent), bind=wrong)
-        held = model.add("company-0", "connection-0", "invoices", {"number": 0})
+        held = service.add(record={"number": 0})
         bound = await pushes.decide(str(push.intent), bind=held.key)
         assert bound is not None
         assert (await bound).status is OutcomeStatus.SUCCESS
@@ -401,11 +399,10 @@ async def test_a_mistyped_key_is_not_bound() -> None:
 async def test_a_doubt_says_what_was_answered() -> None:
     """A proxy's page is not "no answer"."""
 
-    def answer(call: Request) -> Response | None:
-        page = Response(status=502, body=b"<html>", received_at=0.0)
-        return page if call.operation == "push.create" else None
+    def answer(call: Asked) -> Answer | None:
+        return Answer(502, b"<html>") if call.kind == "push" else None
 
-    async with coordinator(Model(answer=answer)) as pushes:
+    async with coordinator(Service(answer=answer)) as pushes:
         outcome = await (await pushes.submit(request(0)))
 
     assert "answered 502" in str(outcome.error)
@@ -418,16 +415,16 @@ async def test_a_list_that_fails_for_a_moment_is_asked_for_again() -> None:
     """Without a snapshot a lost answer is IN_DOUBT; half a minute later there is one."""
     down, lost = True, False
 
-    def answer(call: Request) -> Response | BaseException | None:
-        if down and call.operation == "pushes.list":
-            return error(500)
-        if lost and call.operation == "push.create":
-            model._create(call)
-            return AnswerLost("reset")
+    def answer(call: Asked) -> Answer | None:
+        if down and call.kind == "list":
+            return refusal(500)
+        if lost and call.kind == "push":
+            service.carry_out(call)
+            return no_answer()
         return None
 
-    model = Model(answer=answer, takes=lambda _: 0.0)
-    async with coordinator(model) as pushes:
+    service = Service(answer=answer, takes=lambda _: 0.0)
+    async with coordinator(service) as pushes:
         await (await pushes.submit(request(0)))
         down, lost = False, True
         in_doubt = await (await pushes.submit(request(1)))
@@ -443,20 +440,20 @@ async def test_a_list_is_taken_anew_before_its_pushes_are_forgotten() -> None:
     """Nobody's snapshot gets older than the pushes whose owners are remembered."""
     assert REMEMBERED >= 2 * SNAPSHOT_PUSHES
 
-    model = Model(takes=lambda _: 0.0)
-    async with coordinator(model) as pushes:
+    service = Service(takes=lambda _: 0.0)
+    async with coordinator(service) as pushes:
         for number in range(SNAPSHOT_PUSHES + 1):
             await pushes.submit(request(number))
 
-    assert model.counts["pushes.list"] == 2
+    assert service.count("list") == 2
 
 
 async def test_lists_that_are_too_old_are_forgotten() -> None:
     """A thousand companies' lists would be 25 MiB: kept are those of ten minutes."""
-    model = Model(takes=lambda _: 0.0)
+    service = Service(takes=lambda _: 0.0)
     for number in range(20 * 150):
-        model.add(f"company-{number % 20}", "another", "invoices", {})
-    async with coordinator(model) as pushes:
+        service.add(f"c-{number % 20}", "another", "invoices", {})
+    async with coordinator(service) as pushes:
         for number in range(20):
             await (await pushes.submit(request(number, companies=20)))
             await asyncio.sleep(250)
@@ -469,11 +466,8 @@ async def test_a_middleware_that_breaks_once_harms_one_request(
 ) -> None:
     """What it raises on the list is logged, and pushes are sent all the same."""
     broken = iter([ValueError("a bug of the caller's")])
-
-    def answer(call: Request) -> BaseException | None:
-        return next(broken, None) if call.operation == "pushes.list" else None
-
-    async with coordinator(Model(answer=answer)) as pushes:
+    middleware = breaking(lambda request: next(broken, None) if LISTS in request else None)
+    async with coordinator(Service(), middlewares=[middleware]) as pushes:
         outcomes = await collect(pushes.run(requests(5)))
 
     assert statuses(outcomes) == {OutcomeStatus.SUCCESS: 5}
@@ -484,12 +478,13 @@ async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_out
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What was lost cannot be searched for then: it is IN_DOUBT, and the block can be left."""
-
-    def answer(call: Request) -> BaseException:
-        lost = call.operation == "push.create"
-        return AnswerLost("reset") if lost else ValueError("a bug of the caller's")
-
-    async with asyncio.timeout(100), coordinator(Model(answer=answer), patience=5.0) as pushes:
+    bug = ValueError("a bug of the caller's")
+    middleware = breaking(lambda request: bug if LISTS in request else None)
+    service = Service(faults=[swallowed])
+    async with (
+        asyncio.timeout(100),
+        coordinator(service, middlewares=[middleware], patience=5.0) as pushes,
+    ):
         outcomes = await collect(pushes.run(requests(2)))
 
     assert statuses(outcomes) == {OutcomeStatus.IN_DOUBT: 2}
@@ -497,23 +492,22 @@ async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_out
 
 
 @pytest.mark.parametrize("has_left", [False, True])
-async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
+async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
     caplog: pytest.LogCaptureFixture, *, has_left: bool
 ) -> None:
-    """What it raises before the push leaves is no doubt; what it raises after that is."""
+    """What a shared rate raises before the push leaves is no doubt; what a middleware does is."""
+    bug = ValueError("a bug of the caller's")
 
-    class Broken(Model):
-        async def turn(self, request: Request) -> None:
-            if not has_left:
-                raise ValueError("a bug of the caller's")
+    class Broken:
+        async def acquire(self) -> None:
+            if service.count("list"):
+                raise bug
 
-        async def send(self, request: Request) -> Response:
-            if request.operation == "push.create":
-                raise ValueError("a bug of the caller's")
-            return await super().send(request)
+        def paused(self, seconds: float) -> None: ...
 
-    model = Broken()
-    async with Coordinator(model, poller(model), DOCUMENT, patience=5.0) as pushes:
+    middleware = breaking(lambda request: bug if "POST" in request else None)
+    service, options = Service(), {"middlewares": [middleware]} if has_left else {"rate": Broken()}
+    async with coordinator(service, **options, patience=5.0) as pushes:
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is (OutcomeStatus.IN_DOUBT if has_left else OutcomeStatus.REJECTED)
@@ -523,15 +517,14 @@ async def test_a_middleware_that_breaks_a_push_leaves_no_wrong_word_about_it(
 async def test_an_answer_of_a_cache_is_no_outcome() -> None:
     """A SUCCESS of somebody else's push: the list is asked, and it shows none of ours."""
 
-    def answer(call: Request) -> Response | None:
-        if call.operation != "push.create":
+    def answer(call: Asked) -> Answer | None:
+        if call.kind != "push":
             return None
-        return model.ok(
-            model.shown(model.add("company-0", "connection-0", "invoices", {"number": 99}))
-        )
+        held = service.add(record={"number": 99})
+        return Answer.of(service.shown(held, call.at))
 
-    model = Model(takes=lambda _: 0.0, answer=answer)
-    async with asyncio.timeout(1000), coordinator(model, patience=5.0) as pushes:
+    service = Service(takes=lambda _: 0.0, answer=answer)
+    async with asyncio.timeout(1000), coordinator(service, patience=5.0) as pushes:
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
@@ -555,56 +548,49 @@ def refuse(journal: Journal, *states: State, breaks: Exception | None = None) ->
 async def test_nothing_is_sent_without_its_row(journal: Journal) -> None:
     """Whatever the journal raises: the push is told of, and no byte leaves."""
     for state in (State.QUEUED, State.SENDING):
-        model = Model()
+        service = Service()
         refuse(journal, state)
-        async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+        async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
             with pytest.raises(JournalError, match="gone"):
                 await pushes.submit(request())
-        assert model.counts["push.create"] == 0
+        assert service.count("push") == 0
 
 
 async def test_an_answer_that_cannot_be_recorded_is_found_by_the_next_run(journal: Journal) -> None:
     """The push is handed out with its key; nothing more is sent, and nothing is sent twice."""
-    model = Model(takes=lambda _: 60.0)
+    service = Service(takes=lambda _: 60.0)
     refuse(journal, State.OPEN)
-    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(request(1))
         with pytest.raises(JournalError, match="gone"):
             await pushes.submit(request(2))
         outcome = await push
     refuse(journal)
-    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         (found,) = [await one for one in pushes.recovered]
 
     assert outcome.status is OutcomeStatus.PENDING
     assert isinstance(outcome.error, JournalError)
     assert found.status is OutcomeStatus.SUCCESS
     assert found.key == outcome.key
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_a_lost_answer_that_cannot_be_recorded_is_found_by_the_next_run(
     journal: Journal,
 ) -> None:
     """The row says that it may have left, which is true."""
-
-    def lose(call: Request) -> BaseException | None:
-        if call.operation != "push.create":
-            return None
-        model._create(call)
-        return AnswerLost("reset")
-
-    model = Model(takes=lambda _: 60.0, answer=lose)
+    service = Service(lambda _: 60.0, [unanswered])
     refuse(journal, State.LOST)
-    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
         (outcome,) = await collect_until_stopped(pushes.run([request(1)]))
     refuse(journal)
-    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         (found,) = [await one for one in pushes.recovered]
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert found.status is OutcomeStatus.SUCCESS
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def collect_until_stopped(run: AsyncIterator[PushOutcome]) -> list[PushOutcome]:
@@ -618,44 +604,47 @@ async def collect_until_stopped(run: AsyncIterator[PushOutcome]) -> list[PushOut
 async def test_an_end_that_cannot_be_recorded_is_told(journal: Journal, breaks: Exception) -> None:
     """The service has said how the push ended; the next run reads it once more."""
     refuse(journal, State.FINAL, breaks=breaks)
-    model = Model()
-    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+    service = Service()
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
         outcomes = await collect(pushes.run(requests(3)))
     refuse(journal)
-    async with asyncio.timeout(100), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
         again = [await push for push in pushes.recovered]
 
     assert statuses(outcomes) == statuses(again) == {OutcomeStatus.SUCCESS: 3}
-    assert model.counts["push.create"] == 3
+    assert service.count("push") == 3
 
 
 # Cancelled ends and openings
 
 
-async def test_an_end_that_is_cancelled_lets_go_of_everything(journal: Journal) -> None:
+async def test_an_end_that_is_cancelled_lets_go_of_everything(
+    journal: Journal, connect: Connect
+) -> None:
     """What waits for its turn has an outcome and is not sent later; the journal is free."""
-    gate = asyncio.Event()
-
-    class Gated(Model):
-        async def turn(self, request: Request) -> None:
-            await gate.wait()
-
-    model = Gated()
+    service = Service(answer=lambda _: refusal(429, Retry_After=50))
     submits: list[asyncio.Task[Push]] = []
 
     async def leave_in_a_hurry() -> None:
-        async with asyncio.timeout(5), coordinator(model, journal=journal, leave="detach") as one:
+        client = await connect(service)
+        with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
+            await client.company("c-0").get()
+        service.answer = None
+        async with (
+            asyncio.timeout(5),
+            client.coordinator(journal=journal, leave="detach") as one,
+        ):
             submits.extend(asyncio.create_task(one.submit(each)) for each in requests(5))
             await asyncio.sleep(1)
 
     with pytest.raises(TimeoutError):
         await leave_in_a_hurry()
-    gate.set()
+    await asyncio.sleep(100)
     pushes = await asyncio.gather(*submits)
 
     assert [push.outcome and push.outcome.status for push in pushes] == [OutcomeStatus.REJECTED] * 5
-    assert model.counts["push.create"] == 0
-    async with coordinator(model, journal=journal) as other:
+    assert service.count("push") == 0
+    async with coordinator(service, journal=journal) as other:
         assert other.recovered == ()
 
 
@@ -666,7 +655,7 @@ async def test_an_opening_that_is_cancelled_lets_go_of_the_journal(
     """The file can be opened again by the same process, at once."""
 
     async def opened() -> None:
-        async with coordinator(Model(), journal=journal):
+        async with coordinator(Service(), journal=journal):
             pass
 
     opening = asyncio.create_task(opened())
@@ -678,19 +667,14 @@ async def test_an_opening_that_is_cancelled_lets_go_of_the_journal(
     await opened()
 
 
-async def test_a_block_that_is_open_is_not_entered_again() -> None:
+async def test_a_block_that_is_open_is_not_entered_again(connect: Connect) -> None:
     """The second entry would take the pushes of the first out of sight; afterwards it may."""
-    model = Model()
-    polls = poller(model)
-    pushes = Coordinator(model, polls, DOCUMENT)
-    try:
-        for _ in range(2):
-            async with asyncio.timeout(1000), pushes:
-                push = await pushes.submit(request())
-                with pytest.raises(ConfigurationError, match="open already"):
-                    await pushes.__aenter__()
-                assert pushes.progress.open == 1
-    finally:
-        await polls.aclose()
+    pushes = (await connect(Service())).coordinator()
+    for _ in range(2):
+        async with asyncio.timeout(1000), pushes:
+            push = await pushes.submit(request())
+            with pytest.raises(ConfigurationError, match="open already"):
+                await pushes.__aenter__()
+            assert pushes.progress.open == 1
 
     assert push.outcome is not None

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from tests.push_model import Model, request
-from tests.push_support import coordinator
+from benchmarks.virtual_service import Service
+from tests.push_support import coordinator, request
 
 pytestmark = pytest.mark.virtual_time
 
@@ -18,16 +18,16 @@ PUSHES = 400
 async def slowest_tenth(heard: float) -> float:
     """Return the delay that nine ends in ten stay below, where that share of them is heard."""
     dice = random.Random(3)
-    model = Model(takes=lambda _: dice.uniform(3, 6))
+    service = Service(takes=lambda _: dice.uniform(3, 6))
     loop = asyncio.get_running_loop()
     delays = list[float]()
-    async with coordinator(model) as pushes, asyncio.TaskGroup() as group:
+    async with coordinator(service) as pushes, asyncio.TaskGroup() as group:
 
         async def follow(number: int) -> None:
             push = await pushes.submit(request(number))
             key = push.key
             assert key is not None
-            ends = model.by_key[key].ends
+            ends = service.by_key[key].ends
             if dice.random() < heard:
                 loop.call_at(ends + 0.2, pushes.notify, key)
             await push

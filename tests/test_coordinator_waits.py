@@ -10,13 +10,11 @@ from weakref import WeakSet
 
 import pytest
 
+from benchmarks.virtual_service import Service, no_answer
 from integration_sdk import Push, PushEvent
-from integration_sdk._http.requests import Request
-from integration_sdk._store.row import Row, State
-from integration_sdk.errors import AnswerLost, WaitExpired
+from integration_sdk.errors import WaitExpired
 from integration_sdk.models import OutcomeStatus, PushOutcome
-from tests.push_model import Model, request
-from tests.push_support import Journal, coordinator
+from tests.push_support import Journal, coordinator, lagging, request, unanswered
 
 pytestmark = pytest.mark.virtual_time
 
@@ -45,11 +43,11 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     journal: Journal, first: float | None, between: float
 ) -> None:
     """Of two that share a push, one may wait for half a second and the other to the end."""
-    model = Model(lambda _: 7.0)
+    service = Service(lambda _: 7.0)
     waits = [first, 0.5 if first is None else None]
     if between and first:
         waits[0] = first + between
-    async with coordinator(model, journal=journal) as pushes:
+    async with coordinator(service, journal=journal) as pushes:
         one = asyncio.create_task(pushed(pushes, waits[0]))
         await asyncio.sleep(between)
         other = asyncio.create_task(pushed(pushes, waits[1]))
@@ -63,13 +61,13 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     assert isinstance(hasty.error, WaitExpired)
     assert short == pytest.approx(bounded, abs=0.1)
     assert long >= 7.0 - between
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_a_push_goes_on_to_the_last_who_waits(journal: Journal) -> None:
     """However many leave before it, and in whatever order they came; then nobody polls."""
-    model = Model(lambda _: 60.0)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(lambda _: 60.0)
+    async with coordinator(service, journal=journal) as pushes:
         waits = [3.0, 1.0, None, 2.0]
         ended = await asyncio.gather(*(pushed(pushes, wait) for wait in waits))
         again, took = await pushed(pushes, 5.0)
@@ -82,32 +80,32 @@ async def test_a_push_goes_on_to_the_last_who_waits(journal: Journal) -> None:
     ]
     assert [round(took) for _, took in ended[:2]] == [3, 1]
     assert (again.status, round(took)) == (OutcomeStatus.SUCCESS, 0)
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again(
     journal: Journal,
 ) -> None:
     """Each time the push on record is followed once more; it is never sent again."""
-    model = Model(lambda _: 60.0)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(lambda _: 60.0)
+    async with coordinator(service, journal=journal) as pushes:
         for _ in range(3):
             ended = await asyncio.gather(pushed(pushes, 1.0), pushed(pushes, 2.0))
             assert {outcome.status for outcome, _ in ended} == {OutcomeStatus.PENDING}
             assert pushes.progress.open == 0
-        polled = model.counts["pushes.list"] + model.counts["pushes.get"]
+        polled = service.count("list") + service.count("get")
         await asyncio.sleep(20)
-        assert model.counts["pushes.list"] + model.counts["pushes.get"] == polled
+        assert service.count("list") + service.count("get") == polled
         outcome, _ = await pushed(pushes, None)
 
     assert outcome.status is OutcomeStatus.SUCCESS
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Journal) -> None:
     """The reference belongs to whoever still waits: a third caller joins the second."""
-    model = Model(lambda _: 30.0)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(lambda _: 30.0)
+    async with coordinator(service, journal=journal) as pushes:
         first = asyncio.create_task(pushed(pushes, 1.0))
         second = asyncio.create_task(pushed(pushes, None))
         await asyncio.sleep(5)
@@ -123,30 +121,21 @@ async def test_who_joins_while_the_first_takes_over_is_told_too(journal: Journal
     ]
     assert fourth.status is OutcomeStatus.SUCCESS
     assert {one.key for one in ended} == {fourth.key}
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
-def shown_after(seconds: float) -> Model:
+def shown_after(seconds: float) -> Service:
     """A service whose answers to pushes are lost, and whose list lags behind."""
-
-    def answer(call: Request) -> BaseException | None:
-        if call.operation != "push.create":
-            return None
-        model._create(call)
-        return AnswerLost("reset")
-
-    model = Model(lambda _: 300.0, answer=answer, list_lag=seconds)
-    model.status = lambda _: "Success"
-    return model
+    return Service(lambda _: 300.0, [unanswered, lagging(hidden=seconds)])
 
 
 @pytest.mark.parametrize("wait", [1.0, 2.0])
 async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait: float) -> None:
     """A request handler has its outcome in time, while the search goes on; it may be found."""
     events: list[PushEvent] = []
-    model = shown_after(3.0)
+    service = shown_after(3.0)
     async with coordinator(
-        model, journal=journal, exclusive=True, patience=5.0, on_event=events.append
+        service, journal=journal, exclusive=True, patience=5.0, on_event=events.append
     ) as pushes:
         push = await pushes.submit(RECORD, wait=wait)
         began = now()
@@ -164,8 +153,8 @@ async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait:
 
 async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Journal) -> None:
     """It counts from the lost answer: what was found meanwhile is PENDING when it ends."""
-    model = shown_after(2.0)
-    async with coordinator(model, journal=journal, exclusive=True, patience=5.0) as pushes:
+    service = shown_after(2.0)
+    async with coordinator(service, journal=journal, exclusive=True, patience=5.0) as pushes:
         outcome, took = await pushed(pushes, 15.0)
 
     assert outcome.status is OutcomeStatus.PENDING
@@ -178,8 +167,8 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
     journal: Journal, order: tuple[float | None, ...]
 ) -> None:
     """However many leave before it, the last one learns what the search has found."""
-    model = shown_after(3.0)
-    async with coordinator(model, journal=journal, exclusive=True, patience=5.0) as pushes:
+    service = shown_after(3.0)
+    async with coordinator(service, journal=journal, exclusive=True, patience=5.0) as pushes:
         ended = await asyncio.gather(*(pushed(pushes, wait) for wait in order))
         fourth, _ = await pushed(pushes, None)
 
@@ -188,13 +177,13 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
     assert (last.status, fourth.status) == (OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS)
     assert {one.status for one, _ in by_wait.values()} == {OutcomeStatus.IN_DOUBT}
     assert {wait: round(took) for wait, (_, took) in by_wait.items()} == {2.0: 2, 4.0: 4}
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Journal) -> None:
     """The doubt is shared with who was there before, also when the first has left."""
-    model = shown_after(3.0)
-    async with coordinator(model, journal=journal, exclusive=True, patience=9.0) as pushes:
+    service = shown_after(3.0)
+    async with coordinator(service, journal=journal, exclusive=True, patience=9.0) as pushes:
         first = asyncio.create_task(pushed(pushes, 2.0))
         second = asyncio.create_task(pushed(pushes, None))
         await asyncio.sleep(1)
@@ -206,18 +195,18 @@ async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Jou
     assert [one.status for one in (third, fourth)] == [OutcomeStatus.IN_DOUBT] * 2
     assert [at_once, later] == pytest.approx([0.5, 1.0], abs=0.1)
     assert last.status is OutcomeStatus.SUCCESS
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_a_push_that_was_named_is_shared_like_any_other(journal: Journal) -> None:
     """Those who ask for its reference wait as long as they asked to, in whatever order."""
-    lost = iter([AnswerLost("reset")])
-    model = Model(lambda _: 60.0)
-    model.answer = lambda call: next(lost, None) if call.operation == "push.create" else None
-    async with coordinator(model, journal=journal, patience=2.0) as pushes:
+    lost = iter([no_answer()])
+    service = Service(lambda _: 60.0)
+    service.answer = lambda call: next(lost, None) if call.kind == "push" else None
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
         push = await pushes.submit(RECORD)
         await push
-        key = model.add("company-0", "connection-0", "invoices", {"another": 1}).key
+        key = service.add(record={"another": 1}).key
         named = await pushes.decide(str(push.intent), bind=key)
         waits = (5.0, None, 9.0, None)
         ended = await asyncio.gather(*(pushed(pushes, wait) for wait in waits))
@@ -238,14 +227,14 @@ async def test_a_push_that_was_named_is_shared_like_any_other(journal: Journal) 
 async def test_no_wait_ends_while_an_end_is_put_on_record(journal: Journal) -> None:
     """A push that is final before the wait ends has that outcome, however slow the disk."""
 
-    async def slow(rows: Sequence[Row]) -> None:
-        if any(row.state is State.FINAL for row in rows):
+    async def slow(rows: Sequence[Any]) -> None:
+        if any(row.state == "FINAL" for row in rows):
             await asyncio.sleep(60)
 
     journal.before_write = slow
     events: list[PushEvent] = []
-    model = Model(lambda _: 2.0)
-    async with coordinator(model, journal=journal, on_event=events.append) as pushes:
+    service = Service(lambda _: 2.0)
+    async with coordinator(service, journal=journal, on_event=events.append) as pushes:
         ended = await asyncio.gather(*(pushed(pushes, 10.0) for _ in range(2)))
 
     assert {outcome.status for outcome, _ in ended} == {OutcomeStatus.SUCCESS}
@@ -255,7 +244,9 @@ async def test_no_wait_ends_while_an_end_is_put_on_record(journal: Journal) -> N
 async def test_waits_leave_nothing_behind() -> None:
     """An outcome ends its wait: a stream of pushes with a long one keeps none of them."""
     kept = WeakSet[Push]()
-    async with coordinator(Model(lambda _: 0.1), on_event=lambda event: kept.add(event.push)) as it:
+    async with coordinator(
+        Service(lambda _: 0.1), on_event=lambda event: kept.add(event.push)
+    ) as it:
         async for _ in it.run((request(number) for number in range(300)), wait=3600):
             pass
         gc.collect()

@@ -15,7 +15,7 @@ from integration_sdk._http.requests import list_page
 from integration_sdk._list.cursor import Position, read_cursor, write_cursor
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError
-from tests.pager_support import FakeService, ids, open_page
+from tests.pager_support import Records, Serve, ids, open_page
 from tests.paging_worlds import HOST, World, first_request, follow, honest_worlds
 from tests.test_paging import READER, walk_of
 
@@ -153,47 +153,52 @@ def read_some(
     return items, walk.position(10**9)
 
 
-async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added() -> None:
+async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added(
+    serve: Serve,
+) -> None:
     """The cursor of a finished reading finds later records, and nothing twice."""
-    service = FakeService(count=250, latency=lambda _: 0)
-    pager = service.pager()
+    service = Records(items=250, after=lambda _: 0)
+    companies = await serve(service)
+    pager = companies.list()
     await pager.collect()
-    service.count = 420
+    service.items = 420
 
-    assert await service.pager(cursor=pager.cursor).collect() == ids(range(250, 420))
+    assert await companies.list(cursor=pager.cursor).collect() == ids(range(250, 420))
 
 
 # Checkpoints
 
 
-async def test_a_run_goes_on_behind_the_page_it_committed(tmp_path: Path) -> None:
+async def test_a_run_goes_on_behind_the_page_it_committed(serve: Serve, tmp_path: Path) -> None:
     """Killed after a commit, the next run redoes nothing; killed before, that page."""
-    service = FakeService(count=500, latency=lambda _: 0)
+    service = Records(items=500, after=lambda _: 0)
+    companies = await serve(service)
     file = tmp_path / "invoices.cursor"
 
-    async for page in service.pager(checkpoint=file).pages():
+    async for page in companies.list(checkpoint=file).pages():
         if page.page_number == 3:
             break
         await page.commit()
 
-    assert await service.pager(checkpoint=str(file)).collect() == ids(range(200, 500))
+    assert await companies.list(checkpoint=str(file)).collect() == ids(range(200, 500))
 
 
-async def test_any_item_can_be_committed(tmp_path: Path) -> None:
+async def test_any_item_can_be_committed(serve: Serve, tmp_path: Path) -> None:
     """``pager.commit()`` saves the place behind the item handed out last."""
-    service = FakeService(count=500, latency=lambda _: 0)
-    pager = service.pager(checkpoint=tmp_path / "cursor")
+    service = Records(items=500, after=lambda _: 0)
+    companies = await serve(service)
+    pager = companies.list(checkpoint=tmp_path / "cursor")
     async for item in pager:
         if item["id"] == 123:
             await pager.commit()
             break
 
-    assert await service.pager(checkpoint=tmp_path / "cursor").collect() == ids(range(124, 500))
+    assert await companies.list(checkpoint=tmp_path / "cursor").collect() == ids(range(124, 500))
 
 
-async def test_a_commit_needs_a_place() -> None:
+async def test_a_commit_needs_a_place(serve: Serve) -> None:
     """Without a checkpoint a commit is an error that names the option."""
-    page = await FakeService(count=1, latency=lambda _: 0).pager()
+    page = await (await serve(Records(items=1, after=lambda _: 0))).list()
 
     with pytest.raises(ConfigurationError, match="checkpoint="):
         await page.commit()

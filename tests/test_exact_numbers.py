@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
 from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_row
-from integration_sdk._records.codec import decode_json, encode_value
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
-from tests.push_model import Model
-from tests.push_support import Journal, coordinator, leave_behind, poller
+from tests.push_support import Journal, coordinator, leave_behind
 
 pytestmark = pytest.mark.virtual_time
 
@@ -99,10 +97,10 @@ async def test_a_recovered_record_has_the_numbers_asked_for(
     body = b'{"amount":12.10}'
     lane = Lane("company", "books", "invoices")
     await leave_behind(journal, new_row(lane, body, id="i", reference="r"))
-    model, sent = Model(), list[bytes | None]()
-    model.answer = lambda request: sent.append(request.body)
-    polls = poller(model, exact=exact)
-    async with coordinator(model, polls=polls, journal=journal) as pushes:
+    service, sent = Service(), list[bytes]()
+    service.answer = lambda request: sent.append(request.body)
+    numbers = "decimal" if exact else "float"
+    async with coordinator(service, numbers=numbers, journal=journal) as pushes:
         outcomes = [await push for push in pushes.recovered]
 
     assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
@@ -113,24 +111,27 @@ async def test_a_recovered_record_has_the_numbers_asked_for(
 @pytest.mark.parametrize("natural_key", [None, "currencyRate"])
 async def test_a_lost_push_is_known_by_all_its_digits(natural_key: str | None) -> None:
     """Whatever ``numbers`` are asked for: as floats, a rate of 28 digits is not the one sent."""
-    model, sent = Model(), list[Request]()
-    model.ok = lambda body: Response(status=200, body=encode_value(body))  # type: ignore[method-assign]  # its own would have floats
+    rate = Decimal(1) / Decimal(3)
+    service = Service()
 
-    def lose(request: Request) -> Response | None:
-        if request.operation != "push.create":
+    def lose(asked: Asked) -> Answer | None:
+        if asked.kind != "push":
             return None
-        sent.append(request)
-        model.add("company", "books", "invoices", decode_json(request.body or b"", exact=True))
-        return Response(status=502)
+        service.add("company", record={"currencyRate": "RATE"})
+        return Answer(502)
 
-    model.answer = lose
-    record = {"currencyRate": Decimal(1) / Decimal(3)}
-    async with coordinator(model) as pushes:
+    def show_all_digits(_: Asked, proceed: Proceed) -> Answer:
+        answer = proceed()
+        return replace(answer, body=answer.body.replace(b'"RATE"', str(rate).encode()))
+
+    service.answer, service.faults = lose, [show_all_digits]
+    record = {"currencyRate": rate}
+    async with coordinator(service) as pushes:
         request = PushRequest("company", "books", "invoices", record, natural_key=natural_key)
         outcome = await (await pushes.submit(request))
 
     assert outcome.status is OutcomeStatus.SUCCESS
-    assert len(sent) == 1
+    assert service.count("push") == 1
 
 
 def test_an_unusual_operation_is_exact_too() -> None:

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
-from msgspec import structs
 
+from benchmarks.virtual_service import Service, no_answer, refusal
 from integration_sdk import Coordinator
-from integration_sdk._push import outcomes
-from integration_sdk._push.table import new_row
-from integration_sdk._store.row import Lane, State
-from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus
-from tests.push_model import Model, error, request
-from tests.push_support import DOCUMENT, coordinator
+from tests.push_support import coordinator, request
 
 pytestmark = pytest.mark.virtual_time
 NAMED = evolve(request(1), reference="INV-1")
@@ -27,8 +23,8 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "pushes.db"
 
 
-def calls(model: Model) -> int:
-    return model.counts.total()
+def calls(service: Service) -> int:
+    return service.count()
 
 
 async def found(pushes: Coordinator) -> tuple[str | None, OutcomeStatus | None]:
@@ -40,8 +36,8 @@ async def found(pushes: Coordinator) -> tuple[str | None, OutcomeStatus | None]:
 
 async def test_a_push_that_goes_on_is_found_and_can_be_awaited(journal: Path) -> None:
     """It is the push itself: its key now, its outcome once it has one."""
-    model = Model()
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service()
+    async with coordinator(service, journal=journal) as pushes:
         assert await pushes.find("INV-1") is None
         submitted = await pushes.submit(NAMED)
         push = await pushes.find("INV-1")
@@ -57,25 +53,25 @@ async def test_a_push_that_has_ended_is_found_without_its_record(
     journal: Path, status: str, later: bool
 ) -> None:
     """Also in a later run, and without a call to the service."""
-    model = Model(status=lambda _: status)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(status=lambda _: status)
+    async with coordinator(service, journal=journal) as pushes:
         ended = await (await pushes.submit(NAMED))
         if not later:
             assert await found(pushes) == (ended.key, ended.status)
-    before = calls(model)
+    before = calls(service)
     if later:
-        async with coordinator(model, journal=journal) as pushes:
+        async with coordinator(service, journal=journal) as pushes:
             assert await found(pushes) == (ended.key, ended.status)
-    assert calls(model) == before
+    assert calls(service) == before
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
 async def test_a_refused_push_is_found_as_rejected(journal: Path, status: int) -> None:
     """Whether or not the same record could be pushed once more, with the status in the error."""
-    model = Model(answer=lambda call: error(status, "no") if call.body else None)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(answer=lambda call: refusal(status, "no") if call.body else None)
+    async with coordinator(service, journal=journal) as pushes:
         await (await pushes.submit(NAMED))
-    async with coordinator(model, journal=journal) as pushes:
+    async with coordinator(service, journal=journal) as pushes:
         push = await pushes.find("INV-1")
         assert push
         assert push.outcome
@@ -85,11 +81,11 @@ async def test_a_refused_push_is_found_as_rejected(journal: Path, status: int) -
 
 async def test_a_doubt_is_found_with_what_decides_it(journal: Path) -> None:
     """Its intent is what `decide` takes."""
-    model = Model(answer=lambda call: AnswerLost("reset") if call.body else None)
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(answer=lambda call: no_answer() if call.body else None)
+    async with coordinator(service, journal=journal) as pushes:
         await (await pushes.submit(NAMED))
         assert await found(pushes) == (None, OutcomeStatus.IN_DOUBT)
-    async with asyncio.timeout(1000), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         push = await pushes.find("INV-1")
         assert push
         assert (await push).status is OutcomeStatus.IN_DOUBT
@@ -99,49 +95,26 @@ async def test_a_doubt_is_found_with_what_decides_it(journal: Path) -> None:
 
 async def test_a_push_that_nobody_follows_is_found_as_pending(journal: Path) -> None:
     """To ask for it often leaves nothing behind, and polls nothing."""
-    model = Model(lambda _: float("inf"))
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(lambda _: float("inf"))
+    async with coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(NAMED)
         pushes.detach()
         await push
-        before = calls(model)
+        before = calls(service)
         for _ in range(3):
             assert await found(pushes) == (push.key, OutcomeStatus.PENDING)
-        assert calls(model) == before
+        assert calls(service) == before
 
 
 async def test_without_a_journal_there_is_nothing_to_look_into() -> None:
     """Said as an error: None would mean that the reference is free."""
-    async with coordinator(Model()) as pushes:
+    async with coordinator(Service()) as pushes:
         with pytest.raises(ConfigurationError, match="journal="):
             await pushes.find("INV-1")
 
 
 async def test_a_reference_is_a_text(journal: Path) -> None:
     """A number that names a push elsewhere names none here."""
-    async with coordinator(Model(), journal=journal) as pushes:
+    async with coordinator(Service(), journal=journal) as pushes:
         with pytest.raises(ConfigurationError, match="reference must be a str"):
             await pushes.find(17)  # type: ignore[arg-type]  # as a caller without types
-
-
-@pytest.mark.parametrize("http", [None, 400])
-@pytest.mark.parametrize("state", State)
-def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
-    """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
-    made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
-    key = "key" if state in {State.OPEN, State.FINAL} else None
-    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
-
-    outcome = outcomes.standing(NAMED, row, DOCUMENT)
-
-    assert outcome.key == key
-    match state:
-        case State.FINAL:
-            assert outcome.status is OutcomeStatus.SUCCESS
-        case State.REFUSED:
-            assert outcome.status is OutcomeStatus.REJECTED
-            assert isinstance(outcome.error, NotSent) == (http is None)
-        case State.OPEN | State.QUEUED:
-            assert outcome.status is OutcomeStatus.PENDING
-        case _:
-            assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -14,24 +14,30 @@ import pytest
 from attrs import define, evolve
 from msgspec import structs
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import PushEvent
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.table import Event, after, new_row
 from integration_sdk._store.row import Fenced, Lane, Row, Snapshot, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
-    AnswerLost,
     ConfigurationError,
     JournalError,
     PushInDoubt,
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
-from tests.push_model import Model, error, request
-from tests.push_support import Journal, collect, coordinator, leave_behind, on_record, requests
+from tests.push_support import (
+    Journal,
+    collect,
+    coordinator,
+    leave_behind,
+    on_record,
+    request,
+    requests,
+    swallowed,
+)
 
-LANE = Lane("company-0", "connection-0", "invoices")
+LANE = Lane("c-0", "books", "invoices")
 ABSENT = Finding(Verdict.ABSENT)
 NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 
@@ -92,51 +98,51 @@ def test_a_correction_begins_to_count_anew() -> None:
 class Losing:
     """Says for each create whether it arrives, and whether its answer does."""
 
-    model: Model
+    service: Service
     fates: Callable[[], str]
 
-    def __call__(self, call: Request) -> Response | BaseException | None:
-        if call.operation != "push.create":
+    def __call__(self, call: Asked) -> Answer | None:
+        if call.kind != "push":
             return None
         match self.fates():
             case "never arrives":
-                return AnswerLost("reset")
+                return no_answer()
             case "answer lost":
-                self.model._create(call)
-                return AnswerLost("reset")
+                self.service.carry_out(call)
+                return no_answer()
             case "refused":
-                return error(400)
+                return refusal(400)
             case "account ends":
-                return error(402, "account expired")
+                return refusal(402, "account expired")
             case "late answer":
-                self.model.latency = 20.0
+                self.service.latency = 20.0
                 return None
             case _:
                 return None
 
 
-def losing(*fates: str) -> Model:
+def losing(*fates: str) -> Service:
     left = iter(fates)
-    model = Model()
-    model.answer = Losing(model, lambda: next(left, "arrives"))
-    return model
+    service = Service()
+    service.answer = Losing(service, lambda: next(left, "arrives"))
+    return service
 
 
-def posts(model: Model) -> int:
-    return model.counts["push.create"]
+def posts(service: Service) -> int:
+    return service.count("push")
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("durable", [True, False])
 async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: bool) -> None:
     """The push that was submitted succeeds, as the one push that there is; all on record."""
-    model, path, told = losing("never arrives"), tmp_path / "pushes.db", list[str]()
+    service, path, told = losing("never arrives"), tmp_path / "pushes.db", list[str]()
     options: dict[str, Any] = {"journal": path} if durable else {}
 
     def tell(event: PushEvent) -> None:
         told.append(event.what)
 
-    async with coordinator(model, in_doubt="resend", on_event=tell, **options) as pushes:
+    async with coordinator(service, in_doubt="resend", on_event=tell, **options) as pushes:
         push = await pushes.submit(NAMED)
         twin = await pushes.submit(NAMED) if durable else push
         outcome = await push
@@ -144,8 +150,8 @@ async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: boo
         assert not pushes.in_doubt
 
     assert outcome.status is OutcomeStatus.SUCCESS
-    assert [held.key for held in model.by_key.values()] == [outcome.key]
-    assert posts(model) == 2
+    assert [held.key for held in service.by_key.values()] == [outcome.key]
+    assert posts(service) == 2
     assert told.count("doubted") == 1
     assert told.count("sent") == 1
     if durable:
@@ -168,53 +174,50 @@ async def test_what_is_not_asked_for_stays_in_doubt(
     asked: PushRequest, options: dict[str, Any]
 ) -> None:
     """Nothing is sent again unless that is chosen, and the new push could be recognised."""
-    model = Model()
-    model.answer = lambda call: (
-        AnswerLost("reset") if call.operation in {"push.create", "push.update"} else None
-    )
-    async with coordinator(model, **options) as pushes:
+    service = Service(faults=[swallowed])
+    async with coordinator(service, **options) as pushes:
         outcome = await (await pushes.submit(asked))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert model.counts["push.create"] + model.counts["push.update"] == 1
+    assert service.count("push") == 1
 
 
 @pytest.mark.virtual_time
 async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
     """It may be this record, rewritten by the platform."""
-    model = losing("never arrives")
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing("never arrives")
+    async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NAMED)
-        other = model.add(*LANE, {"number": "rewritten"})
+        other = service.add(*LANE, {"number": "rewritten"})
         outcome = await push
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert isinstance(outcome.error, PushInDoubt)
     assert outcome.error.candidates == (other.key,)
-    assert posts(model) == 1
+    assert posts(service) == 1
 
 
 @pytest.mark.virtual_time
 async def test_the_outcome_is_that_of_the_new_push() -> None:
     """Also where the service refuses it."""
-    model = losing("never arrives", "refused")
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing("never arrives", "refused")
+    async with coordinator(service, in_doubt="resend") as pushes:
         outcome = await (await pushes.submit(NAMED))
 
     assert outcome.status is OutcomeStatus.REJECTED
-    assert posts(model) == 2
+    assert posts(service) == 2
 
 
 @pytest.mark.virtual_time
 async def test_a_hole_does_not_take_requests_for_ever() -> None:
     """After the attempts that any push has, it is the caller's."""
-    model = losing(*["never arrives"] * 100)
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing(*["never arrives"] * 100)
+    async with coordinator(service, in_doubt="resend") as pushes:
         outcome = await (await pushes.submit(NAMED))
         assert outcome.status is OutcomeStatus.IN_DOUBT
         assert [push.outcome for push in pushes.in_doubt] == [outcome]
 
-    assert posts(model) == 5
+    assert posts(service) == 5
 
 
 @pytest.mark.virtual_time
@@ -227,12 +230,12 @@ async def test_a_bad_line_makes_no_push_twice(tmp_path: Path, seed: int) -> None
     """
     chance = random.Random(seed)
     fates = ["never arrives", "answer lost", *["arrives"] * 8]
-    model = Model()
-    model.answer = Losing(model, lambda: chance.choice(fates))
-    async with coordinator(model, in_doubt="resend", journal=tmp_path / "pushes.db") as pushes:
+    service = Service()
+    service.answer = Losing(service, lambda: chance.choice(fates))
+    async with coordinator(service, in_doubt="resend", journal=tmp_path / "pushes.db") as pushes:
         outcomes = await collect(pushes.run(requests(60, companies=3, natural_key="number")))
 
-    made = Counter(held.record["number"] for held in model.by_key.values())
+    made = Counter(held.record["number"] for held in service.by_key.values())
     assert max(made.values()) == 1
     succeeded = [one for one in outcomes if one.status is OutcomeStatus.SUCCESS]
     assert all(made[one.request.record["number"]] == 1 for one in succeeded)
@@ -244,22 +247,22 @@ async def test_a_bad_line_makes_no_push_twice(tmp_path: Path, seed: int) -> None
 @pytest.mark.virtual_time
 async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
     """Whoever was told IN_DOUBT may have acted on it."""
-    model = losing("never arrives")
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing("never arrives")
+    async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NAMED, wait=1)
         assert (await push).status is OutcomeStatus.IN_DOUBT
-        model.takes = lambda _: 120.0
+        service.takes = lambda _: 120.0
         another = await pushes.submit(evolve(NAMED, record={"number": 2}))
         assert (await another).status is OutcomeStatus.SUCCESS  # long after the search
 
-    assert posts(model) == 2
+    assert posts(service) == 2
 
 
 @pytest.mark.virtual_time
 async def test_a_wait_begins_anew_with_the_new_push() -> None:
     """It does not end while that is being sent, when there is neither a key nor a doubt."""
-    model = losing("never arrives", "late answer")
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing("never arrives", "late answer")
+    async with coordinator(service, in_doubt="resend") as pushes:
         outcome = await (await pushes.submit(NAMED, wait=35))
         another = await (await pushes.submit(evolve(NAMED, record={"number": 2})))
 
@@ -269,15 +272,15 @@ async def test_a_wait_begins_anew_with_the_new_push() -> None:
 @pytest.mark.virtual_time
 async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
     """The doubt stays a doubt: REJECTED would say that there is no such push."""
-    model = losing("never arrives", "account ends")
-    async with coordinator(model, in_doubt="resend") as pushes:
+    service = losing("never arrives", "account ends")
+    async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NAMED)
         with pytest.raises(AccountExpired):
             await pushes.submit(evolve(NAMED, record={"number": 2}))
         outcome = await push
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert posts(model) == 2
+    assert posts(service) == 2
 
 
 @pytest.mark.virtual_time
@@ -285,18 +288,18 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
 @pytest.mark.parametrize("arrived", [False, True])
 async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arrived: bool) -> None:
     """Wherever the run before ended: sent again if the lists show nothing now either."""
-    path, model = tmp_path / "pushes.db", Model(lambda _: 0.0)
+    path, service = tmp_path / "pushes.db", Service(lambda _: 0.0)
     snapshot = Snapshot(frozenset(), id="before")
     await leave_behind(path, structs.replace(absent(), state=state, snapshot=snapshot, attempts=1))
     if arrived:
-        model.add(*LANE, {"number": 1})
-    async with coordinator(model, journal=path, in_doubt="resend") as pushes:
+        service.add(*LANE, {"number": 1})
+    async with coordinator(service, journal=path, in_doubt="resend") as pushes:
         (recovered,) = pushes.recovered
         outcome = await recovered
 
     assert outcome.status is OutcomeStatus.SUCCESS
-    assert len(model.by_key) == 1
-    assert posts(model) == (not arrived)
+    assert len(service.by_key) == 1
+    assert posts(service) == (not arrived)
 
 
 LIVE = (State.QUEUED, State.SENDING, State.OPEN, State.LOST, State.DOUBT)
@@ -311,7 +314,7 @@ async def test_all_that_a_crash_left_in_one_company_are_told(
     """One search is for the whole company: also for what an earlier run had given up."""
     choices = product(("ask", "resend"), (Verdict.ABSENT, Verdict.UNRESOLVED), *[(False, True)] * 2)
     for in_doubt, verdict, *arrived in choices:
-        journal, model = Journal(), Model(lambda _: 0.0)
+        journal, service = Journal(), Service(lambda _: 0.0)
         asked = [
             evolve(request(number), natural_key="number", reference=f"INV-{number}")
             for number in range(2)
@@ -320,7 +323,7 @@ async def test_all_that_a_crash_left_in_one_company_are_told(
             state is State.OPEN or (came and state is not State.QUEUED)
             for state, came in zip(states, arrived, strict=True)
         ]
-        keys = [model.add(*LANE, {"number": n}).key if exists[n] else None for n in range(2)]
+        keys = [service.add(*LANE, {"number": n}).key if exists[n] else None for n in range(2)]
         for number, state in enumerate(states):
             row = structs.replace(
                 absent(f"push-{number}", number, reference=f"INV-{number}"),
@@ -333,7 +336,7 @@ async def test_all_that_a_crash_left_in_one_company_are_told(
             await leave_behind(journal, row)
         async with (
             asyncio.timeout(600),
-            coordinator(model, journal=journal, in_doubt=in_doubt) as pushes,
+            coordinator(service, journal=journal, in_doubt=in_doubt) as pushes,
         ):
             if again:
                 outcomes = await collect(pushes.run(asked))
@@ -345,7 +348,7 @@ async def test_all_that_a_crash_left_in_one_company_are_told(
             is_there = exists[number] or state is State.QUEUED or in_doubt == "resend"
             expected = OutcomeStatus.SUCCESS if is_there else OutcomeStatus.IN_DOUBT
             assert told[f"INV-{number}"] is expected, (in_doubt, verdict, arrived, number)
-            records = [held.record for held in model.by_key.values()]
+            records = [held.record for held in service.by_key.values()]
             assert records.count({"number": number}) == is_there
 
 
@@ -359,19 +362,19 @@ async def test_a_decision_that_is_not_recorded_sends_nothing() -> None:
             raise JournalError("the disk is full")
 
     journal.before_write = full
-    model = losing("never arrives")
-    async with coordinator(model, in_doubt="resend", journal=journal) as pushes:
+    service = losing("never arrives")
+    async with coordinator(service, in_doubt="resend", journal=journal) as pushes:
         outcome = await (await pushes.submit(NAMED))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert posts(model) == 1
+    assert posts(service) == 1
 
 
 @pytest.mark.parametrize("value", ["resent", None, True])
 async def test_a_choice_that_there_is_none_is_refused(value: Any) -> None:
     """Where it is given, with what to write instead."""
     with pytest.raises(ConfigurationError, match="in_doubt must be 'ask' or 'resend'"):
-        async with coordinator(Model(), in_doubt=value):
+        async with coordinator(Service(), in_doubt=value):
             pass
 
 
@@ -407,14 +410,14 @@ class Elsewhere(Journal):
 @pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
 async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: bool) -> None:
     """It had given up the search and died before anybody heard."""
-    journal, model = Elsewhere(), Model(lambda _: 0.0)
+    journal, service = Elsewhere(), Service(lambda _: 0.0)
     lost = structs.replace(
         absent(reference="INV-1", snapshot=Snapshot(frozenset(), id="before"), attempts=1),
         state=State.LOST,
         verdict=None,
     )
     await leave_behind(journal, lost)
-    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
         (push,) = pushes.recovered
         submitting = asyncio.create_task(pushes.submit(NAMED)) if again else None
         await asyncio.sleep(1)
@@ -425,7 +428,7 @@ async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: 
         outcome = await (push if submitting is None else await submitting)
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert posts(model) == 0
+    assert posts(service) == 0
 
 
 class Disputed(Journal):
@@ -444,7 +447,7 @@ class Disputed(Journal):
     def _refuse(self, rows: Sequence[Row]) -> None:
         if any(row.reference == self.refused and row.state is State.SENDING for row in rows):
             self.refused = None
-            raise Fenced("company company-0 is another's")
+            raise Fenced("company c-0 is another's")
 
     async def lend(self, **owner: Any) -> Any:
         lent: Any = await super().lend(**owner)
@@ -468,21 +471,21 @@ class Disputed(Journal):
 @pytest.mark.virtual_time
 async def test_a_refusal_under_an_older_lease_costs_no_push() -> None:
     """Who has the lease by then goes on with all that is open, and sends what was refused."""
-    journal, model = Disputed("INV-1"), Model()
+    journal, service = Disputed("INV-1"), Service()
     journal.back.set()
-    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
         before = await pushes.submit(evolve(request(0), reference="INV-0"))
         refused = await pushes.submit(NAMED)
         outcomes = [await before, await refused]
 
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
-    assert posts(model) == 2
+    assert posts(service) == 2
 
 
 @pytest.mark.virtual_time
 async def test_nothing_is_judged_without_its_rivals() -> None:
     """A lost push is on record just after its company was let go: its rival is not in memory."""
-    journal, model = Disputed("INV-2"), losing("answer lost", "never arrives")
+    journal, service = Disputed("INV-2"), losing("answer lost", "never arrives")
     recorded, known = asyncio.Event(), asyncio.Event()
 
     async def hold_back(rows: Sequence[Row]) -> None:
@@ -492,7 +495,7 @@ async def test_nothing_is_judged_without_its_rivals() -> None:
 
     journal.after_write = hold_back
     twins = [evolve(NAMED, reference=reference) for reference in ("INV-0", "INV-1")]
-    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
         submitting = [asyncio.create_task(pushes.submit(twin)) for twin in twins]
         await recorded.wait()
         other = asyncio.create_task(
@@ -512,7 +515,7 @@ async def test_nothing_is_judged_without_its_rivals() -> None:
 @pytest.mark.virtual_time
 async def test_what_is_heard_before_its_own_answer_is_followed_once() -> None:
     """The new row of a decision is news, sent and answered before the decision's answer comes."""
-    journal, model, states = Elsewhere(), losing("never arrives"), list[State]()
+    journal, service, states = Elsewhere(), losing("never arrives"), list[State]()
     journal.died.set()
     answered = asyncio.Event()
 
@@ -523,7 +526,7 @@ async def test_what_is_heard_before_its_own_answer_is_followed_once() -> None:
             await answered.wait()
 
     journal.after_write = hold_back
-    async with asyncio.timeout(600), coordinator(model, journal=journal) as pushes:
+    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
         first = await pushes.submit(NAMED)
         assert (await first).status is OutcomeStatus.IN_DOUBT
         states.clear()
@@ -534,7 +537,7 @@ async def test_what_is_heard_before_its_own_answer_is_followed_once() -> None:
         assert push is not None
         assert (await push).status is OutcomeStatus.SUCCESS
 
-    assert posts(model) == 2
+    assert posts(service) == 2
     assert Counter(states) == dict.fromkeys(
         (State.CLOSED, State.QUEUED, State.SENDING, State.OPEN, State.FINAL), 1
     )

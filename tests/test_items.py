@@ -19,7 +19,7 @@ from integration_sdk._list.page import ItemReader, PageItems
 from integration_sdk._records.classes import camel
 from integration_sdk._records.codec import encode_record
 from integration_sdk.errors import ConfigurationError, InvalidItem
-from tests.pager_support import FakeService, open_page
+from tests.pager_support import Records, Serve, by_hand, open_page
 
 INVOICE = {
     "id": "7",
@@ -393,10 +393,10 @@ def test_items_are_counted_as_they_are_handed_out() -> None:
 # Items that do not fit
 
 
-def service_with_bad_items() -> FakeService:
-    return FakeService(
-        count=300,
-        latency=lambda _: 0,
+def service_with_bad_items() -> Records:
+    return Records(
+        items=300,
+        after=lambda _: 0,
         records=lambda index: {"id": index, "amountDue": "?" if index % 100 == 50 else 1},
     )
 
@@ -406,10 +406,11 @@ class Amount(msgspec.Struct, rename="camel"):
     amount_due: Decimal
 
 
-async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
+async def test_an_item_that_does_not_fit_says_where_and_what_it_is(serve: Serve) -> None:
     """The error has page, index, path and the raw record; reading goes on behind it."""
     service = service_with_bad_items()
-    items = aiter(service.pager(model=Amount))
+    companies = await serve(service)
+    items = aiter(companies.list(model=Amount))
     read = [(await anext(items)).id for _ in range(50)]
 
     with pytest.raises(InvalidItem, match="page 1, item 50") as caught:
@@ -419,15 +420,15 @@ async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
     assert (error.page, error.index, error.item_path) == (1, 50, "$.amountDue")
     assert error.raw == b'{"id":50,"amountDue":"?"}'
     assert read == list(range(50))
-    again = service.pager(model=Amount, cursor=error.cursor)
+    again = companies.list(model=Amount, cursor=error.cursor)
     assert (await again.first()).id == 51  # type: ignore[union-attr]  # there is one
 
 
-async def test_items_that_do_not_fit_can_be_put_aside() -> None:
+async def test_items_that_do_not_fit_can_be_put_aside(serve: Serve) -> None:
     """``on_invalid`` gets each, the others come, in every way of reading."""
     for way in ("items", "pages", "chunks", "collect"):
         aside: list[InvalidItem] = []
-        pager = service_with_bad_items().pager(model=Amount, on_invalid=aside.append)
+        pager = (await serve(service_with_bad_items())).list(model=Amount, on_invalid=aside.append)
 
         match way:
             case "items":
@@ -444,14 +445,16 @@ async def test_items_that_do_not_fit_can_be_put_aside() -> None:
         assert (pager.report.invalid, pager.report.items) == (3, 297)
 
 
-async def test_a_limit_counts_items_that_fit() -> None:
+async def test_a_limit_counts_items_that_fit(serve: Serve) -> None:
     """An item put aside does not use up the limit."""
-    pager = service_with_bad_items().pager(model=Amount, on_invalid=lambda _: None, limit=120)
+    pager = (await serve(service_with_bad_items())).list(
+        model=Amount, on_invalid=lambda _: None, limit=120
+    )
 
     assert len(await pager.collect()) == 120
 
 
-async def test_an_error_of_the_models_own_is_an_item_that_does_not_fit() -> None:
+async def test_an_error_of_the_models_own_is_an_item_that_does_not_fit(serve: Serve) -> None:
     """A validator that refuses a value makes an `InvalidItem`, its reason kept as the cause."""
 
     @attrs.define
@@ -461,13 +464,13 @@ async def test_an_error_of_the_models_own_is_an_item_that_does_not_fit() -> None
     Positive.__annotations__ = {"id": int}
 
     with pytest.raises(InvalidItem, match="must be > 0") as caught:
-        await FakeService(count=3, latency=lambda _: 0).pager(model=Positive).collect()
+        await (await serve(Records(items=3, after=lambda _: 0))).list(model=Positive).collect()
 
     assert isinstance(caught.value.__cause__, ValueError)
 
 
 async def test_bytes_can_be_read_in_a_way_of_ones_own() -> None:
     """``decode`` gets each item's bytes."""
-    pager = FakeService(count=3, latency=lambda _: 0).pager(decode=len)
+    pager = by_hand(Records(items=3, after=lambda _: 0), decode=len)
 
     assert await pager.collect() == [8, 8, 8]

@@ -12,21 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Service
 from integration_sdk import Client, errors
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response, read_error
-from integration_sdk._records.codec import encode_value
 from integration_sdk.sandbox import Sandbox
 
 pytestmark = pytest.mark.virtual_time
 
-LEGACY = Request(
-    operation="legacy_bank_accounts.list",
-    method="GET",
-    path="/companies/c/data/bankAccounts",
-    company_id="c",
-    replacement="/companies/c/connections/{connectionId}/data/bankAccounts",
-)
 DOCUMENTED: dict[str, Any] = {
     "statusCode": 404,
     "service": "ClientApi",
@@ -106,17 +97,18 @@ async def test_what_is_not_there_is_not_a_removed_endpoint(name: str) -> None:
     ("error", "retried", "detail", "legacy"),
     list(product(("NotFound", "NotFound: no company", None), ("Unknown", None), (0, 7), "yn")),
 )
-def test_only_the_documented_body_on_a_legacy_path_means_removed(
+async def test_only_the_documented_body_on_a_legacy_path_means_removed(
     error: str | None, retried: str | None, detail: int, legacy: str
 ) -> None:
     """ "The error body (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)"."""
     content = DOCUMENTED | {"error": error, "canBeRetried": retried, "detailedErrorCode": detail}
-    path = LEGACY if legacy == "y" else Request(operation="x", method="GET", path="/companies/c")
-
-    told = read_error(path, Response(status=404, body=encode_value(content)))
+    asked = CALLS["page"] if legacy == "y" else lambda company, _: company.get()
+    async with Service(answer=lambda _: Answer.of(content, 404)).client() as client:
+        with pytest.raises(errors.NotFound) as told:
+            await asked(client.company("c"), "")
 
     documented = content == DOCUMENTED and legacy == "y"
-    assert type(told) is (errors.EndpointRemoved if documented else errors.NotFound)
+    assert type(told.value) is (errors.EndpointRemoved if documented else errors.NotFound)
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -171,6 +163,10 @@ async def test_other_paths_asked_for_by_hand_are_no_legacy(
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"{}", b'{"error": "NotFound"}'])
-def test_a_proxys_404_is_not_a_removed_endpoint(content: bytes) -> None:
+async def test_a_proxys_404_is_not_a_removed_endpoint(content: bytes) -> None:
     """Whoever wrote it did not know the endpoint; the service did not say that it is gone."""
-    assert type(read_error(LEGACY, Response(status=404, body=content))) is errors.NotFound
+    async with Service(answer=lambda _: Answer(404, content)).client() as client:
+        with pytest.raises(errors.NotFound) as told:
+            await CALLS["page"](client.company("c"), "")
+
+    assert type(told.value) is errors.NotFound

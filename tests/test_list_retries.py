@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, RetryPolicy
 from integration_sdk.errors import (
     AnswerLost,

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.virtual_service import Answer, Asked, Held, Service, refusal
 from integration_sdk._http.hints import read_quota, read_retry_after, told_time
-from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk._list.page import ItemReader
 from integration_sdk._push.agreement import leaf, natural_value
@@ -27,8 +27,7 @@ from integration_sdk._records.shapes import read_operation
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.pager_support import open_page
-from tests.push_model import Held, Model
-from tests.push_support import coordinator, poller
+from tests.push_support import Connect, coordinator
 from tests.session_support import read
 
 NO_END, NO_BEGINNING = "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"
@@ -153,42 +152,39 @@ def test_dates_agree_if_and_only_if_they_are_the_same(one: datetime, other: date
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING, "0001-01-01T00:00:00"])
-async def test_a_push_with_an_odd_date_ends_as_any_other(stamp: str) -> None:
+async def test_a_push_with_an_odd_date_ends_as_any_other(connect: Connect, stamp: str) -> None:
     """Neither its own waiter nor anybody else's is told that polling broke."""
-    model = Model(lambda _: 2.0)
-    polls = poller(model)
-    keys = [model.add("company", "books", "invoices", {}).key for _ in range(20)]
-    shown = model.shown
 
-    def odd(one: Held, **options: Any) -> dict[str, Any]:
-        ends = one.key == keys[7] and one.status_at(model.now()) == "Success"
-        return shown(one, **options) | ({"completedOnUtc": stamp} if ends else {})
+    class Odd(Service):
+        def shown(self, held: Held, at: float) -> dict[str, Any]:
+            ends = held.key == keys[7] and at >= held.ends
+            return super().shown(held, at) | ({"completedOnUtc": stamp} if ends else {})
 
-    model.shown = odd  # type: ignore[method-assign, assignment]  # one odd date
-    ended = await asyncio.gather(*(polls.wait("company", key) for key in keys))
+    service = Odd()
+    keys = [service.add("company").key for _ in range(20)]
+    client = await connect(service)
+    ended = await asyncio.gather(*(client.wait(key, company_id="company") for key in keys))
 
     assert {one.status for one in ended} == {"Success"}
-    later = [model.add("company", "books", "invoices", {}).key for _ in range(20)]
-    await asyncio.gather(*(polls.wait("company", key) for key in later))
-    assert model.counts["pushes.get"] < 10  # the list is believed as before
+    later = [service.add("company").key for _ in range(20)]
+    await asyncio.gather(*(client.wait(key, company_id="company") for key in later))
+    assert service.count("get") < 10  # the list is believed as before
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("stamp", [NO_END, NO_BEGINNING])
 async def test_an_odd_date_may_be_a_natural_key_and_is_found_again(stamp: str) -> None:
     """A push whose answer was lost is told from others by its record, odd dates included."""
-    model = Model(lambda _: 2.0)
-    lost = [True]
+    service = Service()
 
-    def lose(request: Request) -> Response | None:
-        if request.operation != "push.create" or not lost:
+    def lose(asked: Asked) -> Answer | None:
+        if asked.kind != "push" or service.count("push") > 1:
             return None
-        lost.clear()
-        model.add("company", "books", "invoices", json.loads(request.body or b""))
-        return Response(status=502)
+        service.carry_out(asked)
+        return refusal(502)
 
-    model.answer = lose
-    async with coordinator(model) as pushes:
+    service.answer = lose
+    async with coordinator(service) as pushes:
         named = PushRequest("company", "books", "invoices", {"until": stamp}, natural_key="until")
         other = PushRequest("company", "books", "invoices", {"until": stamp, "number": 2})
         outcomes = [await (await pushes.submit(one)) for one in (named, other)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, PushOperation, PushStatus, errors
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import RawServer, answer, raw_server

@@ -13,14 +13,14 @@ from typing import Any, assert_type
 import pytest
 from msgspec import structs
 
+from benchmarks.virtual_service import Answer, Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane, State, Verdict
-from integration_sdk.errors import AnswerLost, PushInDoubt
+from integration_sdk.errors import NotSent, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
-from tests.push_model import Model, error, request
-from tests.push_support import coordinator
+from tests.push_support import DOCUMENT, coordinator, request
 
 
 @pytest.mark.parametrize("status", OutcomeStatus)
@@ -38,18 +38,18 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
     told = inspect.getdoc(Coordinator.decide) or ""
     (block,) = re.findall(r"Example::\n\n((?:    .*\n|\n)+)", told)
     code = compile(dedent(block), "decide", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    model = Model()
-    lost = iter([AnswerLost("reset")] * 3)
+    service = Service()
+    lost = iter([no_answer()] * 3)
 
-    def answer(call: Any) -> BaseException | None:
-        if call.operation != "push.create" or (error := next(lost, None)) is None:
+    def answer(call: Any) -> Answer | None:
+        if call.kind != "push" or (error := next(lost, None)) is None:
             return None
         if found_later:
-            model._create(call)
+            service.carry_out(call)
         return error
 
-    model.answer = answer
-    async with coordinator(model, journal=tmp_path / "pushes.db") as pushes:
+    service.answer = answer
+    async with coordinator(service, journal=tmp_path / "pushes.db") as pushes:
         submitted = [await pushes.submit(request(number)) for number in range(3)]
         assert len(pushes.in_doubt) == 3
         running = eval(code, {"pushes": pushes, "PushInDoubt": PushInDoubt})  # noqa: S307 (our own docstring)
@@ -58,8 +58,8 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
         assert not pushes.in_doubt
         expected = OutcomeStatus.SUCCESS if found_later else OutcomeStatus.IN_DOUBT
         assert {(await one).status for one in submitted} == {expected}
-    assert model.made == 3
-    assert {held.record["number"] for held in model.by_key.values()} == {0, 1, 2}
+    assert len(service.by_key) == 3
+    assert {held.record["number"] for held in service.by_key.values()} == {0, 1, 2}
 
 
 async def read(pushes: Coordinator, requests: list[PushRequest]) -> None:
@@ -88,11 +88,11 @@ async def test_the_example_of_outcomes_is_typed_and_runs(
     (block,) = re.findall(r"Example::\n\n((?:    .*\n|\n)+)", told)
     read_here = inspect.getsource(read)
     assert block.rstrip() in read_here
-    model = Model(answer=lambda call: AnswerLost("reset") if b"1" in (call.body or b"") else None)
-    async with coordinator(model) as pushes:
+    service = Service(answer=lambda call: no_answer() if b"1" in call.body else None)
+    async with coordinator(service) as pushes:
         await read(pushes, [request(number) for number in (1, 2)])
         (doubt,) = pushes.in_doubt
-        (key,) = model.by_key
+        (key,) = service.by_key
         assert set(capsys.readouterr().out.splitlines()) == {
             f"decide about {doubt.intent} ()",
             f"None {key}",
@@ -127,24 +127,47 @@ def test_a_doubt_says_what_the_lists_have_shown(
 @pytest.mark.parametrize("breaks", ["no list", "an old push gone"])
 async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
     """Nobody is told that no list shows a push, if the lists could not have shown it."""
-    model = Model()
+    service = Service()
     lost = False
 
     def answer(call: Any) -> Any:
         nonlocal lost
-        if call.operation == "push.create":
+        if call.kind == "push":
             lost = True
-            return AnswerLost("reset")
-        if lost and call.operation == "pushes.list":
-            model.pushes.clear()
-            return error(404) if breaks == "no list" else None
+            return no_answer()
+        if lost and call.kind == "list":
+            service.pushes.clear()
+            return refusal(404) if breaks == "no list" else None
         return None
 
-    async with coordinator(model) as pushes:
+    async with coordinator(service) as pushes:
         old = request()
-        model.add(old.company_id, old.connection_id, old.data_type, {"number": 7})
-        model.answer = answer
+        service.add(old.company_id, old.connection_id, old.data_type, {"number": 7})
+        service.answer = answer
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert "The list of pushes does not settle whether it exists. " in str(outcome.error)
+
+
+@pytest.mark.parametrize("http", [None, 400])
+@pytest.mark.parametrize("state", State)
+def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
+    """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
+    made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
+    key = "key" if state in {State.OPEN, State.FINAL} else None
+    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
+
+    outcome = outcomes.standing(request(), row, DOCUMENT)
+
+    assert outcome.key == key
+    match state:
+        case State.FINAL:
+            assert outcome.status is OutcomeStatus.SUCCESS
+        case State.REFUSED:
+            assert outcome.status is OutcomeStatus.REJECTED
+            assert isinstance(outcome.error, NotSent) == (http is None)
+        case State.OPEN | State.QUEUED:
+            assert outcome.status is OutcomeStatus.PENDING
+        case _:
+            assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -22,7 +22,7 @@ from integration_sdk.errors import (
     MalformedResponse,
     UnsafeLink,
 )
-from tests.pager_support import FakeService, ids, others, taken_impatiently
+from tests.pager_support import Records, Serve, by_hand, ids, others, taken_impatiently, unopened
 
 
 class Numbered(msgspec.Struct):
@@ -51,11 +51,11 @@ def test_nothing_is_lost_by_whoever_stops_waiting(way: str, turns: list[int]) ->
     """However often the wait for the next item, page or chunk is cancelled, the cursor goes on."""
 
     async def read() -> list[Any]:
-        service = FakeService(count=400, latency=lambda _: 0)
+        service = Records(items=400, after=lambda _: 0)
         items, cursor = list[Any](), None
         for patience in (*turns, None):
             clock = iter(range(10**6))  # so that each slice takes its turn
-            pager = service.pager(clock=lambda: float(next(clock)), cursor=cursor)  # noqa: B023
+            pager = by_hand(service, clock=lambda: float(next(clock)), cursor=cursor)  # noqa: B023
             reading = readings(pager)[way]()
             while (handed := await taken_impatiently(reading, patience)) is not None:
                 items += flat(way, handed)
@@ -66,10 +66,11 @@ def test_nothing_is_lost_by_whoever_stops_waiting(way: str, turns: list[int]) ->
 
 
 @pytest.mark.parametrize("way", ["items", "pages", "chunks", "collect"])
-async def test_the_cursor_of_an_error_is_behind_what_was_handed_out(way: str) -> None:
+async def test_the_cursor_of_an_error_is_behind_what_was_handed_out(serve: Serve, way: str) -> None:
     """What came before the error and what comes behind its cursor is the whole list."""
-    service = FakeService(count=500, latency=lambda _: 0, troubles={4: [500]})
-    pager = service.pager(prefetch=0)
+    service = Records(items=500, after=lambda _: 0, troubles={4: [500]})
+    companies = await serve(service)
+    pager = companies.list(prefetch=0)
     seen: list[Any] = []
 
     async def read() -> None:
@@ -84,16 +85,17 @@ async def test_the_cursor_of_an_error_is_behind_what_was_handed_out(way: str) ->
 
     assert caught.value.cursor == pager.cursor
     assert pager.progress.done == len(seen)
-    assert seen + await service.pager(cursor=pager.cursor).collect() == ids(range(500))
+    assert seen + await companies.list(cursor=pager.cursor).collect() == ids(range(500))
 
 
 @pytest.mark.parametrize("way", ["items", "pages", "chunks"])
-async def test_an_item_that_does_not_fit_costs_itself_alone(way: str) -> None:
+async def test_an_item_that_does_not_fit_costs_itself_alone(serve: Serve, way: str) -> None:
     """With ``on_invalid``, a page or chunk goes on with all its good items."""
-    service = FakeService(count=300, latency=lambda _: 0)
+    service = Records(items=300, after=lambda _: 0)
+    companies = await serve(service)
     service.records = lambda index: {"id": "?" if index == 150 else index}
     errors = list[InvalidItem]()
-    pager = service.pager(model=Numbered, on_invalid=errors.append)
+    pager = companies.list(model=Numbered, on_invalid=errors.append)
 
     seen = [item.id async for handed in readings(pager)[way]() for item in flat(way, handed)]
 
@@ -102,24 +104,26 @@ async def test_an_item_that_does_not_fit_costs_itself_alone(way: str) -> None:
     assert (pager.report.items, pager.report.invalid) == (299, 1)
 
 
-async def test_reading_goes_on_behind_an_item_that_does_not_fit() -> None:
+async def test_reading_goes_on_behind_an_item_that_does_not_fit(serve: Serve) -> None:
     """Without ``on_invalid``, the cursor of the error is behind it."""
-    service = FakeService(count=300, latency=lambda _: 0)
+    service = Records(items=300, after=lambda _: 0)
+    companies = await serve(service)
     service.records = lambda index: {"id": "?" if index == 150 else index}
     seen = list[int]()
-    pager = service.pager(model=Numbered)
+    pager = companies.list(model=Numbered)
     with pytest.raises(InvalidItem):  # noqa: PT012
         async for item in pager:
             seen.append(item.id)
 
-    rest = service.pager(model=Numbered, cursor=pager.cursor)
+    rest = companies.list(model=Numbered, cursor=pager.cursor)
     assert [*seen, *[item.id async for item in rest]] == [n for n in range(300) if n != 150]
 
 
-async def test_a_closed_reading_hands_out_no_half_chunk() -> None:
+async def test_a_closed_reading_hands_out_no_half_chunk(serve: Serve) -> None:
     """What was gathered of a chunk when it was closed comes with the cursor, not with anext()."""
-    service = FakeService(count=300, latency=lambda _: 0, troubles={3: [500]})
-    pager = service.pager(prefetch=0)
+    service = Records(items=300, after=lambda _: 0, troubles={3: [500]})
+    companies = await serve(service)
+    pager = companies.list(prefetch=0)
     chunks = pager.chunks(250)
     with pytest.raises(InternalServerError):
         await anext(chunks)
@@ -128,13 +132,14 @@ async def test_a_closed_reading_hands_out_no_half_chunk() -> None:
 
     with pytest.raises(StopAsyncIteration):
         await anext(chunks)
-    assert await service.pager(cursor=pager.cursor).collect() == ids(range(300))
+    assert await companies.list(cursor=pager.cursor).collect() == ids(range(300))
 
 
-async def test_pages_that_somebody_else_cancels_are_asked_for_again() -> None:
+async def test_pages_that_somebody_else_cancels_are_asked_for_again(serve: Serve) -> None:
     """A sweep over all tasks costs the pages on their way, not the reading."""
-    service = FakeService(count=500)
-    reading = asyncio.ensure_future(service.pager().collect())
+    service = Records(items=500)
+    companies = await serve(service)
+    reading = asyncio.ensure_future(companies.list().collect())
     await asyncio.sleep(0.005)
 
     for task in others() - {reading}:
@@ -143,9 +148,10 @@ async def test_pages_that_somebody_else_cancels_are_asked_for_again() -> None:
     assert await reading == ids(range(500))
 
 
-async def test_looking_again_after_a_bad_link_is_no_drift() -> None:
+async def test_looking_again_after_a_bad_link_is_no_drift(serve: Serve) -> None:
     """The cursor is behind the page that held it, and its link is read once more."""
-    service = FakeService(count=300, latency=lambda _: 0)
+    service = Records(items=300, after=lambda _: 0)
+    companies = await serve(service)
     good, looks = service.body, list[int]()
 
     def body(number: int, size: int) -> bytes:
@@ -154,13 +160,13 @@ async def test_looking_again_after_a_bad_link_is_no_drift() -> None:
         return page.replace(b"/companies?page=2", b"/profile?page=2") if looks == [1] else page
 
     service.body = body  # type: ignore[method-assign]  # the link is bad once
-    pager = service.pager(on_drift="raise", prefetch=0)
+    pager = companies.list(on_drift="raise", prefetch=0)
     items = aiter(pager)
     seen = [await anext(items) for _ in range(100)]
     with pytest.raises(UnsafeLink):
         await anext(items)
 
-    rest = service.pager(on_drift="raise", cursor=pager.cursor)
+    rest = companies.list(on_drift="raise", cursor=pager.cursor)
     assert [*seen, *await rest.collect()] == ids(range(300))
 
 
@@ -278,22 +284,24 @@ async def test_an_answer_that_is_no_page_says_which_it_is() -> None:
 # What the caller says
 
 
-async def test_a_first_page_of_no_items_is_empty() -> None:
+async def test_a_first_page_of_no_items_is_empty(serve: Serve) -> None:
     """``limit=0`` asks for nothing, and awaiting the list gives a page with nothing."""
-    service = FakeService()
-    pager = service.pager(limit=0)
+    service = Records()
+    companies = await serve(service)
+    pager = companies.list(limit=0)
 
     page = await pager
 
-    assert (list(page.results), page.cursor, service.seen) == ([], pager.cursor, [])
+    assert (list(page.results), page.cursor, service.log) == ([], pager.cursor, [])
 
 
-async def test_progress_ends_at_the_limit() -> None:
+async def test_progress_ends_at_the_limit(serve: Serve) -> None:
     """What is not going to be read does not count as left."""
-    service = FakeService(latency=lambda _: 0)
-    start = service.pager(limit=100)
+    service = Records(after=lambda _: 0)
+    companies = await serve(service)
+    start = companies.list(limit=100)
     await start.collect()
-    pager = service.pager(limit=250, cursor=start.cursor)
+    pager = companies.list(limit=250, cursor=start.cursor)
     items = aiter(pager)
     await anext(items)
 
@@ -302,24 +310,25 @@ async def test_progress_ends_at_the_limit() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "7", True])
-async def test_a_limit_of_collect_is_checked_as_that_of_list(limit: Any) -> None:
+async def test_a_limit_of_collect_is_checked_as_that_of_list(serve: Serve, limit: Any) -> None:
     """The error comes before anything is sent."""
-    service = FakeService()
+    service = Records()
+    companies = await serve(service)
 
     with pytest.raises(ConfigurationError, match="limit"):
-        await service.pager().collect(limit)
+        await companies.list().collect(limit)
 
-    assert service.seen == []
+    assert service.log == []
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("on_invalid", "skip"), ("decode", 1), ("key", 7), ("checkpoint", 7), ("checkpoint", b"c")],
+    [("on_invalid", "skip"), ("key", 7), ("checkpoint", 7), ("checkpoint", b"c")],
 )
 def test_an_option_of_a_wrong_kind_is_refused_by_name(option: str, value: Any) -> None:
     """Not where it is used first, in the middle of a list."""
     with pytest.raises(ConfigurationError, match=option):
-        FakeService().pager(**{option: value})
+        unopened(**{option: value})
 
 
 # Checkpoints
@@ -331,13 +340,14 @@ def test_a_checkpoint_that_holds_no_cursor_of_this_list_is_named(tmp_path: Path)
     place.write_text("garbage")
 
     with pytest.raises(ConfigurationError, match=r"place\.txt.*damaged.*remove the file"):
-        FakeService().pager(checkpoint=place)
+        unopened(checkpoint=place)
 
 
-async def test_a_second_reading_begins_at_the_checkpoint(tmp_path: Path) -> None:
+async def test_a_second_reading_begins_at_the_checkpoint(serve: Serve, tmp_path: Path) -> None:
     """A pager that is iterated again goes on behind what was committed meanwhile."""
-    service = FakeService(count=500, latency=lambda _: 0)
-    pager = service.pager(checkpoint=tmp_path / "cursor")
+    service = Records(items=500, after=lambda _: 0)
+    companies = await serve(service)
+    pager = companies.list(checkpoint=tmp_path / "cursor")
     async for page in pager.pages():
         await page.commit()
         if page.page_number == 2:
@@ -347,9 +357,11 @@ async def test_a_second_reading_begins_at_the_checkpoint(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["cursor", "a" * 250])
-async def test_a_save_that_fails_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+async def test_a_save_that_fails_leaves_nothing_behind(
+    serve: Serve, tmp_path: Path, name: str
+) -> None:
     """Something in its place, or a name too long for a copy: an error, and no copy lies about."""
-    page = await FakeService().pager(checkpoint=tmp_path / name)
+    page = await (await serve(Records())).list(checkpoint=tmp_path / name)
     if name == "cursor":
         (tmp_path / name).mkdir()
 

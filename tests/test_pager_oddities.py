@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import attrs
 import msgspec
 import pytest
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
     ApiError,
@@ -21,7 +22,7 @@ from integration_sdk.errors import (
     ResultSetChanged,
     UnsafeLink,
 )
-from tests.pager_support import FakeService, ids
+from tests.pager_support import Records, Serve, ids, unopened
 
 WAYS = ["items", "pages", "chunks"]
 
@@ -62,18 +63,19 @@ async def all_of(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_drift_that_is_raised_costs_no_page(way: str) -> None:
+async def test_drift_that_is_raised_costs_no_page(serve: Serve, way: str) -> None:
     """Who reads on after it gets the items of the page at which it showed."""
-    service = FakeService(50)
+    service = Records(items=50)
+    companies = await serve(service)
 
     def total(page: int) -> int:
-        service.count = 50 if max(service.pages) < 3 else 51
-        return service.count
+        service.items = 50 if max(service.pages) < 3 else 51
+        return service.items
 
     service.total = total
 
     items, errors = await all_of(
-        lambda cursor: service.pager(10, on_drift="raise", cursor=cursor), way
+        lambda cursor: companies.list(page_size=10, on_drift="raise", cursor=cursor), way
     )
 
     assert items == ids(range(51))
@@ -87,12 +89,12 @@ def test_a_function_that_would_have_to_be_awaited_is_refused(option: str) -> Non
     async def function(_: Any) -> None: ...
 
     with pytest.raises(ConfigurationError, match=f"{option} must be a plain function"):
-        FakeService().pager(**{option: function})
+        unopened(**{option: function})
 
 
-async def test_a_chunk_size_that_is_refused_starts_no_reading() -> None:
+async def test_a_chunk_size_that_is_refused_starts_no_reading(serve: Serve) -> None:
     """The cursor and the report stay those of the reading under way."""
-    pager = FakeService().pager()
+    pager = (await serve(Records())).list()
     iterator = aiter(pager)
     await anext(iterator)
     cursor, report = pager.cursor, pager.report
@@ -110,15 +112,16 @@ async def test_a_chunk_size_that_is_refused_starts_no_reading() -> None:
 @pytest.mark.parametrize("total", [60, 61, 75, 1000])
 @pytest.mark.parametrize(("count", "requests"), [(47, 18), (50, 15)])
 async def test_a_total_that_is_too_high_ends_a_repaired_list(
-    count: int, requests: int, total: int
+    serve: Serve, count: int, requests: int, total: int
 ) -> None:
     """Where neither a link nor an item says that there is more, that is the end, and reported."""
-    service = FakeService(count, total=lambda _: total)
-    pager = service.pager(10, on_drift="repair")
+    service = Records(items=count, total=lambda _: total)
+    companies = await serve(service)
+    pager = companies.list(page_size=10, on_drift="repair")
 
     assert await pager.collect() == ids(range(count))
     assert [drift.kind for drift in pager.report.drift] == ["count"]
-    assert len(service.seen) < requests
+    assert len(service.log) < requests
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ async def test_a_link_is_no_place_to_repair_from(place: str) -> None:
         assert len(await rest.collect(limit=2)) == 2
 
 
-async def test_an_item_that_does_not_fit_is_repaired_around() -> None:
+async def test_an_item_that_does_not_fit_is_repaired_around(serve: Serve) -> None:
     """``key=`` as a function of the item cannot be asked about it; ``on_invalid`` is."""
 
     @attrs.frozen
@@ -151,8 +154,8 @@ async def test_an_item_that_does_not_fit_is_repaired_around() -> None:
                 raise ValueError("fifteen")
 
     unfit: list[str] = []
-    pager = FakeService(50).pager(
-        10,
+    pager = (await serve(Records(items=50))).list(
+        page_size=10,
         model=Fussy,
         on_drift="repair",
         key=lambda item: item.id,
@@ -163,79 +166,84 @@ async def test_an_item_that_does_not_fit_is_repaired_around() -> None:
     assert ["fifteen" in text for text in unfit] == [True, True]
 
 
-async def test_a_key_function_that_fails_is_no_error_of_the_list() -> None:
+async def test_a_key_function_that_fails_is_no_error_of_the_list(serve: Serve) -> None:
     """It is asked only to count duplicates; where it has to tell items apart, the error says so."""
 
     def key(_: Any) -> Any:
         raise ZeroDivisionError
 
-    service = FakeService(50, total=lambda page: 50 if page < 3 else 51)
-    assert len(await service.pager(10, key=key).collect()) == 50
+    service = Records(items=50, total=lambda page: 50 if page < 3 else 51)
+    companies = await serve(service)
+    assert len(await companies.list(page_size=10, key=key).collect()) == 50
     with pytest.raises(PaginationError, match="key="):
-        await service.pager(10, key=key, on_drift="repair").collect()
+        await companies.list(page_size=10, key=key, on_drift="repair").collect()
 
 
-@attrs.define(slots=False)
-class Shrinking(FakeService):
-    """After 20 requests, the first *gone* records are deleted.
-
-    Pages behind the end do not exist, and those of more than *bearable* items take too long.
-    """
+@dataclass(eq=False)
+class Shrinking(Records):
+    """After 20 requests the first *gone* records are deleted; there is no page behind the end."""
 
     gone: int = 0
-    bearable: int = 5000
 
-    def arrived(self, number: int, size: int) -> None:
-        if len(self.seen) == 20:
-            self.count -= self.gone
+    def carry_out(self, asked: Asked) -> Answer:
+        number, size = int(asked.params["page"]), int(asked.params["pageSize"])
+        if len(self.log) == 21:
+            self.items -= self.gone
             self.records = lambda index: {"id": index + self.gone}
-        if number > 1 and (number - 1) * size >= self.count:
+        if number > 1 and (number - 1) * size >= self.items:
             self.troubles.setdefault(number, []).append(404)
+        return super().carry_out(asked)
 
 
 @pytest.mark.parametrize("gone", [1000, 2900])
 @pytest.mark.parametrize("prefetch", [0, 4])
-async def test_a_list_that_became_short_is_repaired(gone: int, prefetch: int) -> None:
+async def test_a_list_that_became_short_is_repaired(serve: Serve, gone: int, prefetch: int) -> None:
     """A page that is no longer there is no end of the search."""
-    service = Shrinking(3000, gone=gone)
+    service = Shrinking(items=3000, gone=gone)
+    companies = await serve(service)
 
-    items = await service.pager(100, on_drift="repair", prefetch=prefetch).collect()
+    items = await companies.list(page_size=100, on_drift="repair", prefetch=prefetch).collect()
 
     read = [item["id"] for item in items]
     assert read == sorted(set(read))
     assert set(range(gone, 3000)) <= set(read)
 
 
-async def test_a_list_that_is_gone_is_an_error() -> None:
+async def test_a_list_that_is_gone_is_an_error(serve: Serve) -> None:
     """If the first page does not exist either, that is what is raised."""
-    service = FakeService(1000)
-    pager = service.pager(100, on_drift="repair", prefetch=0)
+    service = Records(items=1000)
+    companies = await serve(service)
+    pager = companies.list(page_size=100, on_drift="repair", prefetch=0)
     iterator = aiter(pager)
     assert [await anext(iterator) for _ in range(300)] == ids(range(300))
     service.troubles = {page: [404] * 20 for page in range(1, 20)}
 
     with pytest.raises(NotFound):
         [item async for item in iterator]
-    assert len(service.seen) < 20
+    assert len(service.log) < 20
 
 
-async def test_a_key_that_is_not_unique_is_an_error_of_repair() -> None:
+async def test_a_key_that_is_not_unique_is_an_error_of_repair(serve: Serve) -> None:
     """It would take other items for those that were read, and pass them over."""
-    service = FakeService(1000, records=lambda index: {"id": index, "customer": index // 30})
+    service = Records(items=1000, records=lambda index: {"id": index, "customer": index // 30})
+    companies = await serve(service)
 
     with pytest.raises(PaginationError, match="the same key"):
-        await service.pager(100, key="customer", on_drift="repair").collect()
-    assert len(await service.pager(100, key="customer").collect()) == 1000
+        await companies.list(page_size=100, key="customer", on_drift="repair").collect()
+    assert len(await companies.list(page_size=100, key="customer").collect()) == 1000
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(50, 1), (150, 2), (250, 3), (1000, 11)])
-async def test_a_limit_saves_requests_of_a_repaired_list_too(limit: int, requests: int) -> None:
+async def test_a_limit_saves_requests_of_a_repaired_list_too(
+    serve: Serve, limit: int, requests: int
+) -> None:
     """No page is fetched ahead that holds none of the items wanted."""
-    service = FakeService(100_000)
-    pager = service.pager(100, limit=limit, on_drift="repair", prefetch=8)
+    service = Records(items=100_000)
+    companies = await serve(service)
+    pager = companies.list(page_size=100, limit=limit, on_drift="repair", prefetch=8)
 
     assert await pager.collect() == ids(range(limit))
-    assert len(service.seen) == requests
+    assert len(service.log) == requests
 
 
 # Links

@@ -4,53 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
-from weakref import WeakSet, ref
 
 import pytest
 
-from integration_sdk._http.requests import Request
-from integration_sdk._push.poller import Poller
-from integration_sdk._push.schedule import ListPoll, Schedule, SinglePoll
+from benchmarks.virtual_service import Answer, Held, Service
+from integration_sdk import Client
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
-    IntegrationError,
     PollingStopped,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushOperation, PushStatus
-from tests.push_model import Held, Model, request
-from tests.push_support import coordinator, poller
+from integration_sdk.models import OutcomeStatus, PushStatus
+from tests.push_support import Connect, coordinator, request, swallowed
 
 pytestmark = pytest.mark.virtual_time
 
 FOREVER = float("inf")
 
 
-def held(model: Model, number: int = 0) -> Held:
-    return model.add("company", "books", "invoices", {"number": number})
+def held(service: Service, number: int = 0) -> Held:
+    return service.add("company", "books", "invoices", {"number": number})
 
 
-async def told_why(polls: Poller, key: str) -> type[Exception]:
+async def told_why(client: Client, key: str) -> type[Exception]:
     """Wait for *key*; return the error that the wait ends with."""
     with pytest.raises((ClientClosed, PollingStopped)) as caught:
-        await polls.wait("company", key)
+        await client.wait(key, company_id="company")
     return caught.type
 
 
-async def test_who_waits_again_while_the_client_closes_is_told_too() -> None:
+async def test_who_waits_again_while_the_client_closes_is_told_too(connect: Connect) -> None:
     """A wait that begins while the last polls are being cancelled ends like those before it."""
-    model = Model(lambda _: FOREVER, latency=60.0)
-    polls = poller(model)
+    service = Service(lambda _: FOREVER, latency=60.0)
+    client = await connect(service)
 
     async def wait_and_wait_again() -> list[type[Exception]]:
-        return [await told_why(polls, held(model).key) for _ in range(3)]
+        return [await told_why(client, held(service).key) for _ in range(3)]
 
     waits = asyncio.ensure_future(wait_and_wait_again())
     await asyncio.sleep(30)  # a poll is under way
-    model.answer = lambda _: ClientClosed("the client is closed")
-    await polls.aclose()
+    await client.aclose()
 
     assert await asyncio.wait_for(waits, 600) == [ClientClosed] * 3
 
@@ -62,11 +56,13 @@ def cancel_loop() -> None:
 
 @pytest.mark.parametrize("latency", [0.03, 20.0])
 @pytest.mark.parametrize("after", [0.0, 5.0])
-async def test_a_loop_that_somebody_cancels_goes_on(after: float, latency: float) -> None:
+async def test_a_loop_that_somebody_cancels_goes_on(
+    connect: Connect, after: float, latency: float
+) -> None:
     """As a poll, a push and a search do: who lives on learns how the push ends."""
-    model = Model(lambda _: 60.0, latency=latency)
-    polls = poller(model)
-    wait = asyncio.ensure_future(polls.wait("company", held(model).key))
+    service = Service(lambda _: 60.0, latency=latency)
+    client = await connect(service)
+    wait = asyncio.ensure_future(client.wait(held(service).key, company_id="company"))
     await asyncio.sleep(after)
     cancel_loop()
     await asyncio.sleep(0)
@@ -78,19 +74,22 @@ async def test_a_loop_that_somebody_cancels_goes_on(after: float, latency: float
 
 async def test_a_run_goes_on_when_somebody_cancels_the_loop() -> None:
     """No outcome says that a push is Pending, while the run and the block go on."""
-    model = Model(lambda _: 60.0)
-    async with coordinator(model) as pushes:
+    service = Service(lambda _: 60.0)
+    async with coordinator(service) as pushes:
         asyncio.get_running_loop().call_later(30, cancel_loop)
         found = [one.status async for one in pushes.run(request(number) for number in range(20))]
 
     assert found == [OutcomeStatus.SUCCESS] * 20
 
 
-async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind() -> None:
+async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind(connect: Connect) -> None:
     """A shutdown that cancels all tasks is over when these have ended."""
-    model = Model(lambda _: FOREVER)
-    polls = poller(model)
-    waits = [asyncio.ensure_future(polls.wait("company", held(model).key)) for _ in range(3)]
+    service = Service(lambda _: FOREVER)
+    client = await connect(service)
+    waits = [
+        asyncio.ensure_future(client.wait(held(service).key, company_id="company"))
+        for _ in range(3)
+    ]
     await asyncio.sleep(30)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -101,98 +100,35 @@ async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_loop_that_has_not_begun_yet_can_be_closed() -> None:
+async def test_a_loop_that_has_not_begun_yet_can_be_closed(connect: Connect) -> None:
     """A wait that is closed in the turn in which it begins ends, and so does the next."""
-    model = Model(lambda _: FOREVER)
-    polls = poller(model)
-    wait = asyncio.ensure_future(told_why(polls, held(model).key))
+    service = Service(lambda _: FOREVER)
+    client = await connect(service)
+    wait = asyncio.ensure_future(told_why(client, held(service).key))
     await asyncio.sleep(0)
-    await polls.aclose()
-    model.answer = lambda _: ClientClosed("the client is closed")
+    await client.aclose()
 
     assert await asyncio.wait_for(wait, 60) is ClientClosed
-    assert await asyncio.wait_for(told_why(polls, held(model).key), 60) is ClientClosed
+    assert await asyncio.wait_for(told_why(client, held(service).key), 60) is ClientClosed
 
 
-def without_list(pushes: int) -> Schedule:
-    """A schedule of so many pushes of a company that was found to have no list, at second 1."""
-    schedule = Schedule(lambda: 0.5)
-    for number in range(pushes):
-        schedule.follow(f"key-{number}", "company", "cohort", 0.0)
-    [page] = schedule.due(1.0, 16)
-    assert isinstance(page, ListPoll)
-    schedule.unlistable(page, 1.0)
-    return schedule
-
-
-def single_polls(schedule: Schedule, now: float) -> list[SinglePoll]:
-    return [poll for poll in schedule.due(now, 16) if isinstance(poll, SinglePoll)]
-
-
-def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> None:
-    """A poll that was under way for a key that was given up is nothing to who follows it anew."""
-    schedule = without_list(20)
-    [old, *_] = single_polls(schedule, 2.0)
-    schedule.forget(old.push.key)
-    anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
-    later = []
-    for second in range(30, 60):  # while the answer to the old one is still awaited
-        later += single_polls(schedule, float(second))
-    schedule.finish(old, 61.0)
-    later += single_polls(schedule, 3600.0)
-
-    assert anew in [poll.push for poll in later]
-    assert old.push not in [poll.push for poll in later]
-
-
-class _Waiter:
-    """One who waits for a push."""
-
-    fetch_data = True
-
-    def changed(self, key: str, operation: PushOperation) -> None: ...
-    def ended(self, key: str, operation: PushOperation) -> None: ...
-    def lost(self, key: str, error: IntegrationError) -> None: ...
-
-
-def test_a_company_without_a_list_keeps_nothing_of_its_pushes() -> None:
-    """Only that it has no list is remembered of it once its last push has ended."""
-    schedule = without_list(20)
-    waiter = _Waiter()
-    kept = ref(waiter)
-    for push in schedule.pushes.values():
-        push.followers = (waiter,)
-    del waiter, push
-    for key in list(schedule.pushes):
-        schedule.forget(key)
-    assert schedule.wake_at() == math.inf
-    gc.collect()
-
-    assert kept() is None
-    schedule.follow("new", "company", "cohort", 2.0)
-    [poll] = schedule.due(60.0, 16)
-    assert isinstance(poll, SinglePoll)
-
-
-async def test_an_outage_leaves_nothing_behind() -> None:
+async def test_an_outage_leaves_nothing_behind(connect: Connect) -> None:
     """The errors of polls are forgotten with the waits that have ended meanwhile."""
-    errors = WeakSet[AnswerLost]()
 
-    def lost(_: Request) -> AnswerLost:
-        error = AnswerLost("lost")
-        errors.add(error)
-        return error
+    def errors() -> int:
+        gc.collect()
+        return sum(isinstance(one, AnswerLost) for one in gc.get_objects())
 
-    model = Model(answer=lost, latency=8.0)
-    polls = poller(model)
+    before = errors()
+    service = Service(answer=lambda _: Answer(seconds=8.0, cut=0))
+    client = await connect(service)
     for number in range(50):
         with pytest.raises(WaitExpired):
-            await polls.wait("company", held(model, number).key, timeout=10)
+            await client.wait(held(service, number).key, company_id="company", timeout=10)
     await asyncio.sleep(60)
-    gc.collect()
 
-    assert model.counts.total() >= 50
-    assert not errors
+    assert service.count() >= 50
+    assert errors() == before
 
 
 def futures() -> int:
@@ -202,8 +138,8 @@ def futures() -> int:
 
 async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:
     """A push of days may be awaited for a second at a time."""
-    model = Model(lambda _: 86_400.0)
-    async with coordinator(model) as pushes:
+    service = Service(lambda _: 86_400.0)
+    async with coordinator(service) as pushes:
         push = await pushes.submit(request())
         before = futures()
         for _ in range(100):
@@ -216,30 +152,30 @@ async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:
 
 @pytest.mark.parametrize("told", [True, False], ids=["that come", "that never come"])
 async def test_notifications_that_never_come_are_said_once(
-    told: bool, caplog: pytest.LogCaptureFixture
+    connect: Connect, told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who relies on notifications, but passes none on, is warned; once is enough."""
-    model = Model(lambda _: 5.0)
-    polls = poller(model, notified=True)
+    service = Service(lambda _: 5.0)
+    client = await connect(service, notified=True)
     for number in range(10):
-        push = held(model, number)
+        push = held(service, number)
         if told:
-            asyncio.get_running_loop().call_at(push.ends, polls.notify, push.key)
-        await polls.wait("company", push.key)
+            asyncio.get_running_loop().call_at(push.ends, client.notify, push.key)
+        await client.wait(push.key, company_id="company")
 
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == (0 if told else 1)
     assert all("client.notify" in record.message for record in warnings)
 
 
-async def test_two_coordinators_may_follow_one_push() -> None:
+async def test_two_coordinators_may_follow_one_push(connect: Connect) -> None:
     """Who binds a push that another coordinator of the client follows takes it from nobody."""
-    model = Model(lambda _: 60.0)
-    polls = poller(model)
-    one, other = coordinator(model, polls=polls), coordinator(model, polls=polls, patience=1.0)
+    service = Service(lambda _: 60.0)
+    client = await connect(service)
+    one, other = client.coordinator(), client.coordinator(patience=1.0)
     async with one as first, other as second:
         followed = await first.submit(request(0))
-        model.answer = lambda call: AnswerLost("lost") if call.operation == "push.create" else None
+        service.faults = [swallowed]
         doubted = await second.submit(request(0))
         assert (await doubted).status is OutcomeStatus.IN_DOUBT
         bound = await second.decide(str(doubted.intent), bind=str(followed.key))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from attrs import evolve
 
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push import answers
-from integration_sdk._push.wire import Wire
-from integration_sdk.errors import MalformedResponse
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk.models import OutcomeStatus
-from tests.push_model import Model
-from tests.push_support import DOCUMENT, collect, coordinator, poller, requests
+from tests.push_support import Connect, collect, coordinator, request, requests, unanswered
 
 pytestmark = pytest.mark.virtual_time
 
@@ -27,16 +23,15 @@ ODD = {
 odd_values = pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 
 
-class Odd(Model):
-    """Shows *odd* in place of the number 1 of a record, wherever it shows the record."""
+def showing(odd: bytes, **facts: Any) -> Service:
+    """Return a service that shows *odd* in place of the number 1 of a record."""
 
-    odd: bytes = b"null"
+    def show(_: Asked, proceed: Proceed) -> Answer:
+        answer = proceed()
+        body = answer.body.replace(b'"number": 1,', b'"number": %b,' % odd)
+        return replace(answer, body=body)
 
-    def ok(self, body: object) -> Response:
-        answer = super().ok(body)
-        return evolve(
-            answer, body=answer.body.replace(b'"number": 1,', b'"number": %b,' % self.odd)
-        )
+    return Service(faults=[show], **facts)
 
 
 @odd_values
@@ -44,9 +39,8 @@ async def test_a_push_with_a_value_that_cannot_be_read_ends_like_the_others(
     odd: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its key and status can be read; its data is missing, and it says why."""
-    model = Odd()
-    model.odd = odd
-    async with asyncio.timeout(1000), coordinator(model) as pushes:
+    service = showing(odd)
+    async with asyncio.timeout(1000), coordinator(service) as pushes:
         outcomes = {
             outcome.request.record["number"]: outcome async for outcome in pushes.run(requests(10))
         }
@@ -62,10 +56,8 @@ async def test_a_push_with_a_value_that_cannot_be_read_ends_like_the_others(
 
 async def test_a_number_that_not_even_a_decimal_holds_ends_one_push_only() -> None:
     """Where fractions are read exactly, an exponent of twenty digits is Python's error."""
-    model = Odd()
-    model.odd = b"1e99999999999999999999"
-    polls = poller(model, exact=True)
-    async with asyncio.timeout(1000), coordinator(model, polls=polls) as pushes:
+    service = showing(b"1e99999999999999999999")
+    async with asyncio.timeout(1000), coordinator(service, numbers="decimal") as pushes:
         outcomes = await collect(pushes.run(requests(10)))
 
     assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
@@ -76,21 +68,20 @@ async def test_a_number_that_not_even_a_decimal_holds_ends_one_push_only() -> No
 @odd_values
 async def test_a_push_that_is_acknowledged_with_such_a_value_is_not_in_doubt(odd: bytes) -> None:
     """The answer has its key, which is all that proves it."""
-    model = Odd(takes=lambda _: 0.0)
-    model.odd = odd
-    async with coordinator(model) as pushes:
+    service = showing(odd, takes=lambda _: 0.0)
+    async with coordinator(service) as pushes:
         push = await pushes.submit(requests(2)[1])
 
     assert push.outcome
     assert push.outcome.status is OutcomeStatus.SUCCESS
-    assert model.counts["pushes.list"] == 1
+    assert service.count("list") == 1
 
 
 async def test_a_page_too_deep_to_read_does_not_stop_the_polling() -> None:
     """No push is lost by it: they are read singly."""
-    model = Odd(takes=lambda record: 0.5 if record["number"] == 1 else 30.0)
-    model.odd = b"[" * 1_000_000 + b"]" * 1_000_000  # CPython 3.14 reads some 200,000
-    async with coordinator(model) as pushes:
+    deep = b"[" * 1_000_000 + b"]" * 1_000_000  # CPython 3.14 reads some 200,000
+    service = showing(deep, takes=lambda record: 0.5 if record["number"] == 1 else 30.0)
+    async with coordinator(service) as pushes:
         outcomes = await collect(pushes.run(requests(10), wait=60.0))
 
     ends = {one.request.record["number"]: one.status for one in outcomes}
@@ -98,39 +89,22 @@ async def test_a_page_too_deep_to_read_does_not_stop_the_polling() -> None:
     assert set(ends.values()) == {OutcomeStatus.SUCCESS}
 
 
-async def test_what_has_not_even_a_key_is_read_again() -> None:
+async def test_what_has_not_even_a_key_is_read_again(connect: Connect) -> None:
     """A cut answer may be whole the next time."""
-    cut = iter([Response(status=200, body=b'{"pushOperationKey":"')] * 3)
-
-    def answer(call: Request) -> Response | None:
-        return next(cut, None) if call.operation == "pushes.get" else None
-
-    model = Model(answer=answer)
-    held = model.add("company", "books", "invoices", {})
-    operation = await poller(model).wait("company", held.key, timeout=100)
+    cut = iter([Answer(body=b'{"pushOperationKey":"')] * 3)
+    service = Service(answer=lambda call: next(cut, None) if call.kind == "get" else None)
+    held = service.add()
+    operation = await (await connect(service)).wait(held.key, company_id=held.company, timeout=100)
 
     assert operation.is_final
 
 
 async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
-    """A push without its record is not one whose record differs, so it is left out."""
-    model = Odd(takes=lambda _: 0.0)
-    model.odd = ODD["half a character"]
-    records = [{"number": number, "name": "A"} for number in range(2)]
-    keys = [model.add("company", "books", "invoices", record).key for record in records]
+    """A push without its record is not one whose record differs, so it may be the one sought."""
+    service = showing(ODD["half a character"], takes=lambda _: 0.0, list_has_data=False)
+    service.faults.append(unanswered)
+    async with coordinator(service, exclusive=True) as pushes:
+        outcome = await (await pushes.submit(request(1, natural_key="number")))
 
-    found = await Wire(model, DOCUMENT).read_singly("company", keys)
-
-    assert [one.key for one in found] == keys[:1]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"[]", b"{", b'{"pushOperationKey":1,"companyId":"c","status":"Success"}', b'"text"'],
-)
-def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
-    """The first problem is the one that is told."""
-    problem = MalformedResponse("the problem")
-
-    with pytest.raises(MalformedResponse, match="the problem"):
-        answers.read_brief(body, problem)
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert outcome.key in service.by_key

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
+import pytest
 from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk._push.answers import read_full, read_rows
+from integration_sdk._push.answers import read_brief, read_full, read_rows
 from integration_sdk._push.schedule import (
     COHORTS,
     CompletionTimes,
@@ -24,7 +27,8 @@ from integration_sdk._push.schedule import (
 )
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
-from integration_sdk.models import RecordRef
+from integration_sdk.errors import IntegrationError, MalformedResponse
+from integration_sdk.models import PushOperation, RecordRef
 
 
 @define
@@ -304,3 +308,81 @@ def test_a_page_shows_keys_and_states_and_gives_rows_in_full(
     assert page.operations(wanted) == [
         read_operation(decode_json(json.dumps(shapes[index]).encode())) for index in wanted
     ]
+
+
+# Without a list
+
+
+def without_list(pushes: int) -> Schedule:
+    """A schedule of so many pushes of a company that was found to have no list, at second 1."""
+    schedule = Schedule(lambda: 0.5)
+    for number in range(pushes):
+        schedule.follow(f"key-{number}", "company", "cohort", 0.0)
+    [page] = schedule.due(1.0, 16)
+    assert isinstance(page, ListPoll)
+    schedule.unlistable(page, 1.0)
+    return schedule
+
+
+def single_polls(schedule: Schedule, now: float) -> list[SinglePoll]:
+    return [poll for poll in schedule.due(now, 16) if isinstance(poll, SinglePoll)]
+
+
+def test_a_push_that_is_followed_anew_during_a_poll_gets_polls_of_its_own() -> None:
+    """A poll that was under way for a key that was given up is nothing to who follows it anew."""
+    schedule = without_list(20)
+    [old, *_] = single_polls(schedule, 2.0)
+    schedule.forget(old.push.key)
+    anew = schedule.follow(old.push.key, "company", "cohort", 2.0)
+    later = []
+    for second in range(30, 60):  # while the answer to the old one is still awaited
+        later += single_polls(schedule, float(second))
+    schedule.finish(old, 61.0)
+    later += single_polls(schedule, 3600.0)
+
+    assert anew in [poll.push for poll in later]
+    assert old.push not in [poll.push for poll in later]
+
+
+class _Waiter:
+    """One who waits for a push."""
+
+    fetch_data = True
+
+    def changed(self, key: str, operation: PushOperation) -> None: ...
+    def ended(self, key: str, operation: PushOperation) -> None: ...
+    def lost(self, key: str, error: IntegrationError) -> None: ...
+
+
+def test_a_company_without_a_list_keeps_nothing_of_its_pushes() -> None:
+    """Only that it has no list is remembered of it once its last push has ended."""
+    schedule = without_list(20)
+    waiter = _Waiter()
+    kept = ref(waiter)
+    for push in schedule.pushes.values():
+        push.followers = (waiter,)
+    del waiter, push
+    for key in list(schedule.pushes):
+        schedule.forget(key)
+    assert schedule.wake_at() == math.inf
+    gc.collect()
+
+    assert kept() is None
+    schedule.follow("new", "company", "cohort", 2.0)
+    [poll] = schedule.due(60.0, 16)
+    assert isinstance(poll, SinglePoll)
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'{"pushOperationKey":1,"companyId":"c","status":"Success"}', b'"text"'],
+)
+def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
+    """The first problem is the one that is told."""
+    problem = MalformedResponse("the problem")
+
+    with pytest.raises(MalformedResponse, match="the problem"):
+        read_brief(body, problem)

@@ -9,27 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks._counted_service import Answer, Asked, Fault, Proceed, Service, refusal
-from integration_sdk import PushRequest
+from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
 from integration_sdk.testing import run_virtual
 from tests.budget_support import reads, unseen
+from tests.push_support import requests
 
 virtual = pytest.mark.virtual_time
 LAG = 2.0
 NO_LIST = reads(lambda _: refusal(405), "list")
 
 
-def requests(count: int) -> list[PushRequest]:
-    return [PushRequest("c-0", "books", "invoices", {"number": n}) for n in range(count)]
-
-
 def lagging(asked: Asked, proceed: Proceed) -> Answer:
     """Show what was there some time ago: a newer push is answered with 404."""
-    asked.hidden = asked.late = LAG
-    if asked.held is None:
+    if asked.kind == "push":
         return proceed()
-    is_shown = asked.held.began <= asked.at - LAG
-    return Answer(body=asked.held.shown(asked.at - LAG)) if is_shown else refusal(404)
+    asked.at -= LAG
+    answer = proceed()
+    is_shown = asked.held is None or asked.held.began <= asked.at
+    asked.at += LAG
+    return answer if is_shown else refusal(404)
 
 
 async def delays(service: Service, count: int) -> dict[int, float]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks._counted_service import Answer, Asked, Proceed, Service, refusal
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk.testing import run_virtual
 from tests.budget_support import slow
 

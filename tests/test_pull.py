@@ -246,9 +246,9 @@ async def test_an_empty_list_may_fill(sandbox: Sandbox, client: Client, tmp_path
 
 
 async def test_a_unit_that_fails_stops_no_other(
-    sandbox: Sandbox, client: Client, tmp_path: Path
+    sandbox: Sandbox, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """409 and 403 of one company are reported, and mended by a later run."""
+    """It is in the receipt, in one line of the log for all, and mended by a later run."""
     ill = sandbox.companies[0].id
     rule = sandbox.faults.not_ready(route=f"GET /companies/{ill}/data")
 
@@ -259,7 +259,20 @@ async def test_a_unit_that_fails_stops_no_other(
 
     assert errors == {(ill, "")}
     assert len(receipt.errors) == 2
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "integration_sdk.pull"]
+    assert re.match(r"2 of 4 units are not complete, see `errors` of the receipt: .* 409", told)
     await assert_agrees(sandbox, tmp_path)
+
+
+async def test_a_pull_is_run_once(client: Client, tmp_path: Path) -> None:
+    """A second time it would count the units of the first again, and find its file closed."""
+    pull = client.pull(["items"], to=tmp_path)
+    await pull
+
+    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
+        await pull
+    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
+        await anext(aiter(pull))
 
 
 async def test_no_id_leads_out_of_the_folder(
@@ -438,6 +451,13 @@ async def test_places_that_are_something_else(
         ({"format": "parquet", "compression": "gz"}, "compression is for ndjson"),
         ({"at_once": 0}, "at_once must be a whole number"),
         ({"full": "no"}, "full must be True or False"),
+        ({"to": "s3://bucket/out"}, "'ndjson' writes to a path, not 's3://bucket/out'"),
+        ({"to": "mysql://me:hunter2@host/books"}, "not 'mysql://me:***@host/books'"),
+        ({"to": "postgresql://host/books", "format": "parquet"}, "'parquet' writes to a path"),
+        (
+            {"to": "out", "format": "postgres"},
+            "'postgres' writes to a postgresql:// URL, not 'out'",
+        ),
     ],
 )
 async def test_arguments_that_cannot_work(

@@ -409,7 +409,13 @@ async def test_databases_of_others(
 
 
 async def test_passwords_stay_with_the_database(client: Client) -> None:
-    """Wherever in the URL they are, no error shows them, nor does a pull."""
+    """Wherever in the URL they are, no error shows them, and no repr of a pull."""
+    url = "postgresql://me:hunter2@127.0.0.1/books"
+    pulls = client.pull(["items", "bills"], to=url), client.pull("items", to="out", store=url)
+    assert [repr(pull) for pull in pulls] == [
+        "<Pull of items, bills to postgresql://me@127.0.0.1/books>",
+        f"<Pull of items to {Path('out').absolute()}>",
+    ]
     for url in ("postgresql://me:hunter2@", "postgresql://me@", "postgresql://"):
         to = f"{url}127.0.0.1:1/books?user=me&password=hunter2"
         for pull in (client.pull(["items"], to=to), client.pull(["items"], to="out", store=to)):
@@ -418,6 +424,18 @@ async def test_passwords_stay_with_the_database(client: Client) -> None:
             await client.pull(["items"], to=to)
         assert "127.0.0.1:1/books?user=me" in str(caught.value)
         assert "hunter2" not in str(caught.value)
+
+
+async def test_a_file_is_free_however_its_pull_is_cancelled(client: Client, tmp_path: Path) -> None:
+    """A scope of anyio cancels a task again at each await, until it has ended."""
+    for steps in range(12):
+        running = asyncio.ensure_future(client.pull(["items"], to=tmp_path / "out.duckdb"))
+        await asyncio.sleep(0.02 * steps)
+        while not running.done():
+            running.cancel()
+            await asyncio.sleep(0)
+
+    assert not (await client.pull(["items"], to=tmp_path / "out.duckdb")).errors
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from integration_sdk._list.page import ItemReader
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import ConfigurationError, InvalidItem
 from integration_sdk.sandbox import Sandbox
-from tests.pager_support import FakeService
+from tests.pager_support import Records, Serve
 from tests.pydantic_support import (
     LONG,
     Aliased,
@@ -430,7 +430,7 @@ def test_a_pydantic_dataclass_is_a_dataclass() -> None:
 # Items that do not fit
 
 
-def service() -> FakeService:
+def service() -> Records:
     """Of 300 records, one in each page has a third line without a quantity."""
 
     def record(index: int) -> dict[str, Any]:
@@ -440,7 +440,7 @@ def service() -> FakeService:
             "lineItems": [{"unitAmount": 1, "quantity": quantity} for quantity in quantities],
         }
 
-    return FakeService(count=300, latency=lambda _: 0, records=record)
+    return Records(items=300, after=lambda _: 0, records=record)
 
 
 class Account(Model):
@@ -448,12 +448,12 @@ class Account(Model):
     line_items: list[Line]
 
 
-async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
+async def test_an_item_that_does_not_fit_says_where_and_what_it_is(serve: Serve) -> None:
     """Page, index, path and raw record, and pydantic's own error as the cause."""
     with pytest.raises(
         InvalidItem, match=r"page 1, item 50: Input should be greater than 0 at"
     ) as e:
-        await service().pager(model=Account).collect()
+        await (await serve(service())).list(model=Account).collect()
 
     error = e.value
     assert (error.page, error.index) == (1, 50)
@@ -462,10 +462,10 @@ async def test_an_item_that_does_not_fit_says_where_and_what_it_is() -> None:
     assert isinstance(error.__cause__, pydantic.ValidationError)
 
 
-async def test_items_that_do_not_fit_can_be_put_aside() -> None:
+async def test_items_that_do_not_fit_can_be_put_aside(serve: Serve) -> None:
     """``on_invalid`` gets each, the others come."""
     aside: list[InvalidItem] = []
-    read = await service().pager(model=Account, on_invalid=aside.append).collect()
+    read = await (await serve(service())).list(model=Account, on_invalid=aside.append).collect()
 
     assert [one.account_name for one in read] == [str(i) for i in range(300) if i % 100 != 50]
     assert [(one.page, one.item_path) for one in aside] == [
@@ -473,7 +473,9 @@ async def test_items_that_do_not_fit_can_be_put_aside() -> None:
     ]
 
 
-async def test_several_problems_are_counted_and_a_validators_own_error_is_told() -> None:
+async def test_several_problems_are_counted_and_a_validators_own_error_is_told(
+    serve: Serve,
+) -> None:
     """The first is named; what is no error of pydantic's is shown as it is."""
 
     class Doubtful(BaseModel):
@@ -485,10 +487,10 @@ async def test_several_problems_are_counted_and_a_validators_own_error_is_told()
             return {0: 0}[value]
 
     with pytest.raises(InvalidItem, match=r"item 0: Field required \(and 9 more\) at \$\.id;") as e:
-        await FakeService(records=lambda _: {"tags": 1}).pager(model=Required).first()
+        await (await serve(Records(records=lambda _: {"tags": 1}))).list(model=Required).first()
     assert e.value.item_path == "$.id"
     with pytest.raises(InvalidItem, match=r"item 1: 1 at \$;"):
-        await FakeService().pager(model=Doubtful).collect()
+        await (await serve(Records())).list(model=Doubtful).collect()
 
 
 class Required(Invoice):

@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
@@ -19,8 +20,7 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest
 from integration_sdk.sandbox import Sandbox
-from tests.push_model import Model, error, request
-from tests.push_support import Journal, coordinator
+from tests.push_support import Journal, coordinator, request
 from tests.sandbox_support import DELIVERY
 
 LANE = Lane("company", "connection", "invoices")
@@ -78,9 +78,9 @@ async def rows(journal: Path) -> list[Row]:
         return await store.recorded()
 
 
-def ending(status: str) -> Model:
+def ending(status: str) -> Service:
     """A service that ends the wrong record with *status*, and any other with Success."""
-    return Model(status=lambda record: status if record["number"] == 1 else "Success")
+    return Service(status=lambda record: status if record["number"] == 1 else "Success")
 
 
 @pytest.mark.virtual_time
@@ -90,20 +90,20 @@ async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
     journal: Path, how: str, later: bool
 ) -> None:
     """The row of the wrong one stays, as parent of the other; each is pushed once."""
-    model = ending("Failed")
+    service = ending("Failed")
     if how == "rejected":
-        model.answer = lambda call: (
-            error(400, "bad") if call.body and b'"number":1' in call.body else None
+        service.answer = lambda call: (
+            refusal(400, "bad") if call.body and b'"number":1' in call.body else None
         )
     seen: list[OutcomeStatus] = []
     plan = [[WRONG, WRONG, RIGHT, RIGHT]] if not later else [[WRONG], [WRONG], [RIGHT], [RIGHT]]
     for run in plan:
-        async with coordinator(model, journal=journal) as pushes:
+        async with coordinator(service, journal=journal) as pushes:
             seen += [(await (await pushes.submit(one))).status for one in run]
 
     first = OutcomeStatus.FAILED if how == "failed" else OutcomeStatus.REJECTED
     assert seen == [first, first, OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS]
-    assert model.counts["push.create"] == 2
+    assert service.count("push") == 2
     wrong, right = await rows(journal)
     assert (wrong.state, right.state) == (
         State.FINAL if how == "failed" else State.REFUSED,
@@ -119,13 +119,13 @@ async def test_a_push_that_timed_out_is_pushed_again_by_decision(
 ) -> None:
     """It may still take effect, so that is for you to say; the old row stays on record."""
     statuses = iter(["TimedOut", "Success"])
-    model = Model(status=lambda _: next(statuses))
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(status=lambda _: next(statuses))
+    async with coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(WRONG)
         assert (await push).status is OutcomeStatus.TIMED_OUT
         with pytest.raises(ReferenceConflict, match=f"decide.'{push.intent}', \"resend\""):
             await pushes.submit(RIGHT)
-    async with coordinator(model, journal=journal) as pushes:
+    async with coordinator(service, journal=journal) as pushes:
         again = await pushes.decide(str(push.intent), "resend", record=record)
         assert again
         assert (await again).status is OutcomeStatus.SUCCESS
@@ -176,13 +176,13 @@ async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(journal:
 async def test_a_decision_outlives_a_record_that_was_wrong_again(journal: Path) -> None:
     """The decision is on record before the next record is looked at."""
     statuses = iter(["TimedOut", "Success"])
-    model = Model(status=lambda _: next(statuses))
-    async with coordinator(model, journal=journal) as pushes:
+    service = Service(status=lambda _: next(statuses))
+    async with coordinator(service, journal=journal) as pushes:
         push = await pushes.submit(WRONG)
         await push
         with pytest.raises(InvalidRecord):
             await pushes.decide(str(push.intent), "resend", record=[])
-    async with coordinator(model, journal=journal) as pushes:
+    async with coordinator(service, journal=journal) as pushes:
         assert (await (await pushes.submit(RIGHT))).status is OutcomeStatus.SUCCESS
     old, new = await rows(journal)
     assert (old.decision, new.reference) == ("resend", old.reference)
@@ -205,8 +205,8 @@ async def test_only_what_timed_out_takes_a_record_by_decision(journal: Path, sta
 @pytest.mark.virtual_time
 async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_both() -> None:
     """Also if the store answers late: when it looked, the push was being sent."""
-    journal, model = Journal(), Model(latency=5.0)
-    async with coordinator(model, journal=journal) as pushes:
+    journal, service = Journal(), Service(latency=5.0)
+    async with coordinator(service, journal=journal) as pushes:
         first = asyncio.create_task(pushes.submit(request(1, reference="r")))
         await asyncio.sleep(8.0)  # its company has been listed, and it is on its way
         journal.after_write = lambda rows: (
@@ -218,13 +218,13 @@ async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_bo
         async with asyncio.timeout(600):
             outcomes = [await (await first), await second]
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 @pytest.mark.virtual_time
 async def test_an_end_is_recorded_once() -> None:
     """Also if its push is asked for again before it is on record."""
-    journal, model, ends = Journal(), Model(lambda _: 0.0), list[State]()
+    journal, service, ends = Journal(), Service(lambda _: 0.0), list[State]()
 
     async def hold_up(rows: Sequence[Row]) -> None:
         if rows[0].state is State.FINAL:
@@ -232,7 +232,7 @@ async def test_an_end_is_recorded_once() -> None:
             await asyncio.sleep(60.0)
 
     journal.before_write = hold_up
-    async with coordinator(model, journal=journal) as pushes:
+    async with coordinator(service, journal=journal) as pushes:
         submitted = [await pushes.submit(request(1, reference="r")) for _ in range(3)]
         outcomes = [await push for push in submitted]
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 3

@@ -8,24 +8,21 @@ from typing import Any
 import pytest
 
 from integration_sdk import Client, ConfigurationError, PushRequest
-from integration_sdk._http import CallOptions
 from integration_sdk.errors import AnswerLost, NotSent
 from integration_sdk.sandbox import Sandbox
 from tests.session_support import (
+    KEY,
     QUICK,
     Connection,
     RawServer,
     always,
     answer,
     raw_server,
-    read,
-    session_on,
-    write,
 )
 
 pytestmark = pytest.mark.virtual_time
 
-PATIENT = CallOptions(timeout=3600, read_timeout=60, retry=QUICK)
+PATIENT: dict[str, Any] = {"timeout": 3600, "read_timeout": 60, "retry": QUICK}
 HEAD = b"HTTP/1.1 200 OK\r\n"
 SILENT = {
     "before the answer": b"",
@@ -53,14 +50,14 @@ def slowly(reply: bytes, *, pause: float, parts: int) -> Connection:
 
 
 @pytest.mark.parametrize("where", SILENT)
-@pytest.mark.parametrize(("request_", "times"), [(read(), 3), (write(), 1)], ids=["read", "write"])
-async def test_a_silent_answer_is_given_up(request_: Any, times: int, where: str) -> None:
+@pytest.mark.parametrize(("method", "times"), [("GET", 3), ("POST", 1)])
+async def test_a_silent_answer_is_given_up(method: str, times: int, where: str) -> None:
     """A read is sent again after a minute without a byte; a write never, and it says why."""
     began = asyncio.get_running_loop().time()
     serve = slowly(SILENT[where], pause=0, parts=1)
-    async with raw_server(serve) as server, session_on(server) as session:
+    async with raw_server(serve) as server, Client(KEY, server.base_url, **PATIENT) as client:
         with pytest.raises(AnswerLost, match="the service fell silent") as caught:
-            await session.send(request_, PATIENT)
+            await client.request(method, "/companies")
 
     assert caught.value.attempts == len(server.requests) == times
     elapsed = asyncio.get_running_loop().time() - began
@@ -72,10 +69,10 @@ async def test_a_proxy_that_opens_no_tunnel_is_given_up() -> None:
     began = asyncio.get_running_loop().time()
     async with (
         raw_server(slowly(b"", pause=0, parts=1)) as proxy,
-        session_on("https://api.example.com", proxy=proxy.base_url) as session,
+        Client(KEY, "https://api.example.com", proxy=proxy.base_url, **PATIENT) as client,
     ):
         with pytest.raises(NotSent, match="no way through the proxy") as caught:
-            await session.send(write(), PATIENT)
+            await client.request("POST", "/companies", json={})
 
     assert caught.value.attempts == len(proxy.requests) == 3
     assert asyncio.get_running_loop().time() - began < 200
@@ -86,23 +83,25 @@ async def test_a_slow_answer_is_not_silent() -> None:
     reply = answer(body=b'{"results": [1, 2, 3]}')
     async with (
         raw_server(slowly(reply, pause=50, parts=8)) as server,
-        session_on(server) as session,
+        Client(KEY, server.base_url, **PATIENT) as client,
     ):
-        got = await session.send(read(), PATIENT)
+        got = await client.request("GET", "/companies")
 
-    assert got.body == b'{"results": [1, 2, 3]}'
+    assert got == {"results": [1, 2, 3]}
     assert len(server.requests) == 1
 
 
 async def test_an_idle_connection_is_not_silent() -> None:
     """The time between two calls is nobody's silence: their connection is kept."""
-    quick = CallOptions(timeout=3600, read_timeout=1)
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        await session.send(read(), quick)
+    async with (
+        raw_server(always(answer())) as server,
+        Client(KEY, server.base_url, timeout=3600, read_timeout=1) as client,
+    ):
+        await client.request("GET", "/companies")
         await asyncio.sleep(20)
-        await session.send(read(), quick)
+        await client.request("GET", "/companies")
         await asyncio.sleep(20)
-        await session.send(read(), CallOptions(timeout=10))
+        await client.with_options(timeout=10).request("GET", "/companies")
 
     assert (server.connections, len(server.requests)) == (1, 3)
 
@@ -139,18 +138,6 @@ async def test_a_push_whose_answer_never_comes_is_looked_for() -> None:
         assert [(one.status, one.key) for one in outcomes] == [("SUCCESS", sandbox.pushes[0].key)]
         assert len(sandbox.pushes) == 1
     assert 60 <= asyncio.get_running_loop().time() - began < 180
-
-
-@pytest.mark.parametrize(
-    ("timeout", "read_timeout", "effective"),
-    [(60, 60, None), (10, 60, None), (61, 60, 60), (None, 60, 60), (3600, None, None)],
-)
-def test_a_call_that_ends_before_needs_no_timer(
-    timeout: float | None, read_timeout: float | None, effective: float | None
-) -> None:
-    """The default settings cost nothing: the end of the call comes first."""
-    options = CallOptions(timeout=timeout, read_timeout=read_timeout)
-    assert options.effective_read_timeout == effective
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])

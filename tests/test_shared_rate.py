@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from benchmarks._counted_service import Service, refusal
+from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, RetryPolicy, SharedRate
 from integration_sdk.errors import ConfigurationError, NotSent, TooManyRequests
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Service
 from integration_sdk import (
     Client,
     ConfigurationError,
@@ -18,7 +19,6 @@ from integration_sdk import (
     PushRequest,
     Store,
 )
-from tests.push_model import Model
 from tests.push_support import coordinator
 
 
@@ -38,22 +38,22 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     """It opens at the first use, stays open between two blocks, and knows what was pushed."""
     async with Store(where) as store:
         assert not exists(where)
-        async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
-        model = Model(lambda _: 0.0)
-        async with coordinator(model, journal=store) as pushes:
+        service = Service(lambda _: 0.0)
+        async with coordinator(service, journal=store) as pushes:
             second = await (await pushes.submit(NAMED))
 
     assert (first.key, first.status) == (second.key, OutcomeStatus.SUCCESS)
-    assert not model.counts["push.create"]
+    assert not service.count("push")
 
 
 async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None:
     """Two of them would not see what the other one is sending."""
     store = Store(where)
-    async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
+    async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
         with pytest.raises(JournalInUse, match="another coordinator"):
-            await coordinator(Model(lambda _: 0.0), journal=store).__aenter__()
+            await coordinator(Service(lambda _: 0.0), journal=store).__aenter__()
         await (await pushes.submit(NAMED))
     await store.aclose()
 
@@ -61,12 +61,12 @@ async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None
 async def test_a_file_has_one_store_at_a_time(where: Any) -> None:
     """Whoever has it open, has it until the store is closed; then the next one goes on."""
     store = Store(where)
-    async with coordinator(Model(lambda _: 0.0), journal=store):
+    async with coordinator(Service(lambda _: 0.0), journal=store):
         pass
     with pytest.raises(JournalInUse):
-        await coordinator(Model(lambda _: 0.0), journal=where).__aenter__()
+        await coordinator(Service(lambda _: 0.0), journal=where).__aenter__()
     await store.aclose()
-    async with coordinator(Model(lambda _: 0.0), journal=where) as pushes:
+    async with coordinator(Service(lambda _: 0.0), journal=where) as pushes:
         assert await pushes.find("INV-1") is None
 
 
@@ -74,7 +74,7 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
     """Closing ends what is open, not the store."""
     store = Store(where)
     for _ in range(2):
-        async with coordinator(Model(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
             await (await pushes.submit(NAMED))
         await store.aclose()
         await store.aclose()
@@ -82,13 +82,13 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
 
 async def test_a_store_in_memory_keeps_no_pushes() -> None:
     """It is what a coordinator without a journal has: the next one pushes the record again."""
-    store, model = Store(), Model(lambda _: 0.0)
+    store, service = Store(), Service(lambda _: 0.0)
     for _ in range(2):
-        async with coordinator(model, journal=store) as pushes:
+        async with coordinator(service, journal=store) as pushes:
             outcome = await (await pushes.submit(NAMED))
         assert outcome.status is OutcomeStatus.SUCCESS
 
-    assert model.counts["push.create"] == 2
+    assert service.count("push") == 2
     assert repr(store) == "Store()"
 
 
@@ -113,9 +113,9 @@ def test_no_password_is_shown(where: str) -> None:
 
 async def test_the_last_block_closes_the_store(where: Any) -> None:
     """Tasks that share a store have a block each, and end it when they like."""
-    store, model = Store(where), Model(lambda _: 0.0)
+    store, service = Store(where), Service(lambda _: 0.0)
     async with store:
-        async with store, coordinator(model, journal=store) as pushes:
+        async with store, coordinator(service, journal=store) as pushes:
             async with store:
                 pass
             push = await pushes.submit(NAMED)
@@ -127,26 +127,33 @@ async def test_the_last_block_closes_the_store(where: Any) -> None:
 
 
 def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
-    """Whoever uses it in another one hears so at once, and of a way out."""
+    """Whoever uses it in another one meanwhile hears so at once."""
     store = Store(where)
 
-    async def use() -> None:
-        async with store, coordinator(Model(lambda _: 0.0), journal=store) as pushes:
-            with ThreadPoolExecutor(1) as thread:
-                other = thread.submit(asyncio.run, use())
-                assert isinstance(other.exception(timeout=30), JournalError)
-            await (await pushes.submit(NAMED))
+    async def push() -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            return (await (await pushes.submit(NAMED))).key
 
-    asyncio.run(use())
-    asyncio.run(use())  # it was closed
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
+        runner.run(push())
+        other = thread.submit(asyncio.run, push())
+        with pytest.raises(JournalError, match="event loop that still runs"):
+            other.result(timeout=30)
+        runner.run(store.aclose())
 
-    async def open_it() -> None:
-        async with coordinator(Model(lambda _: 0.0), journal=store):
-            pass
 
-    asyncio.run(open_it())
-    with pytest.raises(JournalError, match="async with store"):
-        asyncio.run(use())
+def test_a_store_at_module_level_works_in_one_loop_after_another(where: Any) -> None:
+    """As a client does, also where nobody closes it before its loop ends."""
+    store = Store(where)
+
+    async def push(*, close: bool) -> str | None:
+        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+            key = (await (await pushes.submit(NAMED))).key
+        if close:
+            await store.aclose()
+        return key
+
+    assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
 
 
 def test_a_store_says_where_it_is(where: Any) -> None:

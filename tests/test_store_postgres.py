@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -28,6 +29,7 @@ from integration_sdk._store.row import (
     Snapshot,
     Stale,
     State,
+    to_document,
 )
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
@@ -73,6 +75,15 @@ def news_of(rows: Rows) -> AbstractAsyncContextManager[AsyncGenerator[str, None]
 def row(number: int, company: str = "acme", reference: str | None = None) -> Row:
     lane = LANE._replace(company_id=company)
     return Row(f"row-{number}", lane, reference=reference, payload=b"{}")
+
+
+FILL = f"""
+    INSERT INTO integration_sdk.pushes
+        (scope, id, company, reference, key, state, status, version, document, writer)
+    SELECT 'default', 'old ' || n, 'acme', 'old ' || n, 'old ' || n, '{State.FINAL}', 'Success', 3,
+        '{to_document(row(0))}', 'w' FROM generate_series(1, 20000) AS n;
+    ANALYZE; SELECT pg_stat_reset()
+"""  # noqa: S608 - of a test
 
 
 def sent(one: Row) -> Row:
@@ -361,6 +372,87 @@ async def test_a_snapshot_that_was_deleted_too_early_is_written_again(url: str) 
         assert [one.snapshot for one in await rows.rows(state=State.LOST)] == [shot]
 
 
+async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
+    """However many pushes are on record, and however early a plan was made."""
+    await migrate(url, "integration_sdk")
+    await sql_script(url, FILL)
+    await sql(url, f"ALTER DATABASE {database(url)} SET plan_cache_mode = force_generic_plan")
+    async with rows_of(url) as rows, rows_of(url) as asker, news_of(rows) as news:
+        await rows.take("acme")
+        for number in (1, 2):  # one push
+            await awaited(asker.add([row(number, reference="INV-1")]))
+        async for company in news:
+            if company == "acme":
+                break
+        (found,) = await rows.rows(company="acme", state=State.QUEUED)
+        await settle(rows, found, "key")
+        await asker.rows(reference="INV-1")
+        await rows.owners(["key", "old 1"])
+        await rows.companies()
+        await rows.rows(live=True)
+
+    ((reads,),) = await sql(
+        url, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
+    )
+    assert reads == 0
+
+
+async def test_a_first_load_reads_what_it_writes_and_no_more(url: str) -> None:
+    """The database has no statistics of a table that was empty a moment ago."""
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        for start in range(0, 300, 10):
+            some = [row(number) for number in range(start, start + 10)]
+            await awaited(rows.add(some))
+            await asyncio.gather(*(settle(rows, one, f"key {one.id}") for one in some))
+
+    query = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'pushes'"
+    ((read,),) = await sql(url, query)
+    assert read < 6 * 300
+
+
+async def test_a_plan_that_was_made_for_empty_tables_does_for_full_ones(url: str) -> None:
+    """Many pushes are queued at once, and the next look for statistics is a minute away."""
+    await migrate(url, "integration_sdk")
+    await sql(url, f"ALTER DATABASE {database(url)} SET plan_cache_mode = force_generic_plan")
+    await sql(url, "VACUUM ANALYZE integration_sdk.payloads")
+    async with rows_of(url) as rows:
+        await rows.take("acme")
+        for number in (1, 2):
+            await awaited(rows.add([row(number)]))
+            await settle(rows, row(number), f"key {number}")
+            await rows.rows(ids=[f"row-{number}"])
+            await sql(
+                url,
+                """INSERT INTO integration_sdk.payloads
+                SELECT n + $1 * 10000, '' FROM generate_series(1, 5000) AS n""",
+                number,
+            )
+
+    query = """
+        SELECT seq_tup_read + idx_tup_read FROM pg_stat_user_tables
+        JOIN pg_stat_user_indexes USING (relname) WHERE relname = 'payloads'
+    """
+    ((read,),) = await sql(url, query)
+    assert read < 10
+
+
+async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server, url: str) -> None:
+    """Also where the database is set to forget the last moment."""
+    for setting in (
+        "DATABASE {} SET synchronous_commit = off",
+        "SYSTEM SET wal_writer_delay = 9999",
+    ):
+        await sql(url, f"ALTER {setting}".format(database(url)))
+    await sql(url, "SELECT pg_reload_conf()")
+    async with rows_of(url, patience=120) as rows:
+        await awaited(rows.add([row(1)]))
+        await asyncio.to_thread(postgres.stop)
+        await asyncio.to_thread(postgres.start)
+
+        assert await rows.rows() == [row(1)]
+
+
 # A database that is away
 
 
@@ -442,6 +534,14 @@ async def test_who_waits_says_so(line: Line, caplog: pytest.LogCaptureFixture) -
     assert len(told) == 1
 
 
+async def test_who_waits_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """If the database, or the network, has said so."""
+    with pytest.raises(StoreUnavailable):
+        await Store("postgresql://127.0.0.1:9/none", patience=2.5).lend(base_url="http://a")
+
+    assert "Connect call failed" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -464,6 +564,13 @@ async def test_a_refusal_is_no_absence(
     assert not isinstance(refused.value, StoreUnavailable)
 
 
+async def test_a_name_without_a_password_is_shown(line: Line) -> None:
+    """There is nothing to hide then."""
+    async with Store(line.url.replace("postgres:@", "nobody@")) as store:
+        with pytest.raises(JournalError, match='role "nobody" does not exist'):
+            await store.lend(base_url="http://a")
+
+
 async def test_a_database_that_is_away_is_waited_for_and_then_reported() -> None:
     """With the address, and without the password."""
     async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3) as away:
@@ -472,6 +579,17 @@ async def test_a_database_that_is_away_is_waited_for_and_then_reported() -> None
         ) as seen:
             await away.rate(per_second=9).acquire()
     assert SECRET not in f"{seen.value!r} {away!r} {pickle.dumps(seen.value)!r}"
+
+
+async def test_of_several_hosts_one_that_is_silent_costs_no_patience(url: str, line: Line) -> None:
+    """Nor does one that is down: the primary is found among them."""
+    async with Line(url) as dead:
+        dead.silent = True
+        live = urlsplit(line.url).netloc.partition("@")[2]
+        hosts = f"127.0.0.1:9,{urlsplit(dead.url).netloc.partition('@')[2]},{live}"
+        async with rows_of(line.url.replace(live, hosts), patience=6.0) as rows:
+            await rows.take("acme")
+            await awaited(rows.add([row(1)]))
 
 
 async def test_a_database_that_comes_back_is_used_again(postgres: Server, url: str) -> None:
@@ -488,6 +606,16 @@ async def test_a_database_that_comes_back_is_used_again(postgres: Server, url: s
 
         assert len(await waiting) == 3
     assert was_waiting
+
+
+async def test_a_pooler_meets_no_setting_that_it_refuses(line: Line) -> None:
+    """PgBouncer takes these parameters with a connection, and refuses or ignores others."""
+    async with rows_of(line.url) as rows:
+        await rows.take("acme")
+
+    known = {b"user", b"database", b"client_encoding", b"application_name"}
+    asked = {name for opening in line.opened_with for name in opening[8:].split(b"\0")[:-2:2]}
+    assert asked <= known
 
 
 # The URL

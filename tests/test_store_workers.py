@@ -16,14 +16,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import OutcomeStatus, PushOutcome, PushRequest, Store
-from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response
-from integration_sdk._store.row import State
 from integration_sdk.errors import StoreUnavailable, Unauthorized
 from integration_sdk.sandbox import Sandbox
 from tests.postgres import Server
-from tests.push_model import Model, error
 from tests.push_support import coordinator
 
 COMPANIES = 4
@@ -58,10 +55,10 @@ async def test_anyone_submits_and_everyone_hears(url: str) -> None:
     """Two coordinators push the same records at the same moment: each record once, and both are
     told of all of them.
     """
-    model = Model(lambda _: 0.1)
+    service = Service(lambda _: 0.1)
     async with (
-        coordinator(model, journal=url) as one,
-        coordinator(model, journal=url) as other,
+        coordinator(service, journal=url) as one,
+        coordinator(service, journal=url) as other,
         asyncio.timeout(120),
     ):
         ends = await asyncio.gather(
@@ -71,25 +68,25 @@ async def test_anyone_submits_and_everyone_hears(url: str) -> None:
     for told in ends:
         assert {each.status for each in told} == {OutcomeStatus.SUCCESS}
         assert {each.reference for each in told} == {str(at) for at in range(40)}
-    assert model.counts["push.create"] == 40
+    assert service.count("push") == 40
 
 
 async def test_who_leaves_hands_over_at_once(url: str) -> None:
     """The other one goes on with the open pushes of the first, without waiting for a lease."""
-    model = Model(lambda _: 3.0)
-    async with coordinator(model, journal=url) as other, asyncio.timeout(60):
-        async with coordinator(model, journal=url, leave="detach") as one:
+    service = Service(lambda _: 3.0)
+    async with coordinator(service, journal=url) as other, asyncio.timeout(60):
+        async with coordinator(service, journal=url, leave="detach") as one:
             left = await one.submit(requests(1)[0])
             joined = await other.submit(requests(1)[0])
         outcome = await joined
 
     assert (outcome.key, outcome.status) == (left.key, OutcomeStatus.SUCCESS)
-    assert model.counts["push.create"] == 1
+    assert service.count("push") == 1
 
 
 async def test_a_database_that_is_restarted_costs_no_push(postgres: Server, url: str) -> None:
     """Nothing is sent while it is away; then all goes on by itself."""
-    model = Model()
+    service = Service()
 
     async def slowly() -> AsyncIterator[PushRequest]:
         for one in requests(60):
@@ -102,20 +99,20 @@ async def test_a_database_that_is_restarted_costs_no_push(postgres: Server, url:
         await asyncio.sleep(0.3)
         await asyncio.to_thread(postgres.start)
 
-    async with Store(url, patience=120) as store, coordinator(model, journal=store) as pushes:
+    async with Store(url, patience=120) as store, coordinator(service, journal=store) as pushes:
         outcomes, _ = await asyncio.gather(collect(pushes.run(slowly())), restart())
 
     assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
-    assert model.counts["push.create"] == len(outcomes) == 60
+    assert service.count("push") == len(outcomes) == 60
 
 
 async def test_a_database_that_is_away_for_long_ends_no_coordinator(
     postgres: Server, url: str
 ) -> None:
     """Who pushes meanwhile is told; what was open ends, and later pushes are sent."""
-    model = Model(lambda _: 2.0)
+    service = Service(lambda _: 2.0)
     first, second = requests(2)
-    async with Store(url, patience=1) as store, coordinator(model, journal=store) as pushes:
+    async with Store(url, patience=1) as store, coordinator(service, journal=store) as pushes:
         before = await pushes.submit(first)
         await asyncio.to_thread(postgres.stop)
         try:
@@ -126,23 +123,23 @@ async def test_a_database_that_is_away_for_long_ends_no_coordinator(
             await asyncio.to_thread(postgres.start)
         async with asyncio.timeout(60):
             assert (await (await pushes.submit(second))).status is OutcomeStatus.SUCCESS
-            while any(row.state is not State.FINAL for row in await store.recorded()):  # noqa: ASYNC110 - nobody tells
+            while any(row.state != "FINAL" for row in await store.recorded()):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.1)
 
-    assert model.counts["push.create"] == 2
+    assert service.count("push") == 2
 
 
 async def test_who_is_stopped_hands_over_at_once(url: str) -> None:
     """A worker whose key is refused sends nothing more; another one does."""
-    model, refuses = Model(), True
+    service, refuses = Service(), True
 
-    def answer(call: Request) -> Response | None:
-        return error(401) if refuses and call.operation == "push.create" else None
+    def answer(call: Asked) -> Answer | None:
+        return refusal(401) if refuses and call.kind == "push" else None
 
-    model.answer = answer
+    service.answer = answer
     async with (
-        coordinator(model, journal=url) as stopped,
-        coordinator(model, journal=url) as other,
+        coordinator(service, journal=url) as stopped,
+        coordinator(service, journal=url) as other,
         asyncio.timeout(60),
     ):
         for one in requests(3):
@@ -194,7 +191,7 @@ async def check(sandbox: Sandbox, url: str, records: int) -> None:
     """Each record has arrived once, or is in doubt on record, cut off as it was about to leave."""
     async with Store(url) as store:
         rows = await store.recorded()
-    in_doubt = {row.reference for row in rows if row.state in {State.DOUBT, State.LOST}}
+    in_doubt = {row.reference for row in rows if row.state in {"DOUBT", "LOST"}}
     sent = Counter(one.record["invoiceNumber"] for one in sandbox.pushes)
     assert set(sent.values()) == {1}
     assert {row.reference for row in rows} == sent.keys() | in_doubt

@@ -312,6 +312,7 @@ class CallLog:
     lost: int = field(init=False, default=0)
     waits: int = field(init=False, default=0)
     waited: float = field(init=False, default=0.0)
+    _complained: bool = field(init=False, default=False)
 
     def waited_for(self, call: Call, seconds: float) -> None:
         """Count a wait of *call*."""
@@ -342,7 +343,10 @@ class CallLog:
         try:
             self._on_call(info)
         except Exception:
-            _log.exception("on_call raised; the call's result is unaffected")
+            # Once: what is wrong with it is wrong in every call.
+            level = logging.DEBUG if self._complained else logging.ERROR
+            _log.log(level, "on_call raised; the call's result is unaffected", exc_info=True)
+            self._complained = True
 
     @contextmanager
     def collect(self) -> Iterator[list[CallInfo]]:

@@ -263,11 +263,17 @@ class DuckDb:
 
     async def aclose(self) -> None:
         """Close the file."""
-        if self._db is not None:
-            await self._do(self._db.close)
+
+        def work() -> None:  # all of it in the thread: the wait for it may be cancelled
+            self._db.close()
             self._db = None
             _WRITING.discard(self.target)
-        self._thread.shutdown()
+
+        try:
+            if self._db is not None:
+                await self._do(work)
+        finally:
+            self._thread.shutdown()
 
     def _keep_state(self, unit: Unit, state: UnitState) -> None:
         self._ask(f"DELETE FROM {OURS}units WHERE data_type = ? AND company = ?", *key_of(unit))

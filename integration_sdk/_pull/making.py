@@ -18,6 +18,7 @@ from integration_sdk._pull.postgres import Postgres
 from integration_sdk._pull.pull import Elsewhere, Pull
 from integration_sdk._pull.sink import Sink
 from integration_sdk._pull.units import PullOptions
+from integration_sdk._store.database import shown
 from integration_sdk._store.rows import Documents
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.errors import ConfigurationError
@@ -112,7 +113,8 @@ def open_sink(
     """Return the place to write to; with *tokens*, several processes may.
 
     Raises:
-        ConfigurationError: There is no such format, or a package is missing.
+        ConfigurationError: There is no such format, it does not write there, or a package is
+            missing.
     """
     format_ = format_ or format_of(to)
     one_of("format", format_, FORMATS)
@@ -120,7 +122,11 @@ def open_sink(
         one_of("compression", compression, ("gz", "zst"))
         if format_ != "ndjson":
             raise ConfigurationError(f"compression is for ndjson; {format_} is compressed anyway")
-    if format_ == "postgres":
+    is_database = format_ == "postgres"
+    if not (is_url(to) if is_database else "://" not in str(to)):
+        place = "postgresql:// URL" if is_database else "path"
+        raise ConfigurationError(f"format {format_!r} writes to a {place}, not {shown(to)}")
+    if is_database:
         return Postgres(str(to))
     if format_ == "duckdb":
         return DuckDb(Path(to))

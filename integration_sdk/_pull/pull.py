@@ -6,6 +6,7 @@ If a unit fails, the others continue. A unit that another process is reading is 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -31,6 +32,7 @@ from integration_sdk.errors import (
     PullError,
 )
 
+logger = logging.getLogger("integration_sdk.pull")
 Pair = tuple[str, str]
 """Company and data type of a unit."""
 SECONDS_BETWEEN_CLAIMS: Final = 1.0
@@ -88,6 +90,7 @@ class Pull:
     _store: Callable[[], AbstractAsyncContextManager[Documents]]
     _options: PullOptions
     _elsewhere: Elsewhere | None = None
+    _has_begun: bool = field(init=False, default=False)
     _state: PullState = field(init=False)
     _units: Units | None = field(init=False, default=None)
     _expected: int = field(init=False, default=0)
@@ -95,11 +98,23 @@ class Pull:
     _tell: Callable[[UnitReceipt], object] = field(init=False, default=lambda _: None)
 
     def __repr__(self) -> str:
-        return f"<Pull into {self._sink.target}>"
+        # Not the fields: URLs in them hold passwords.
+        return f"<Pull of {', '.join(self._options.data_types)} to {self._sink.target}>"
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         """Run the pull and return its receipt, in which units may have errors."""
-        return self._run().__await__()
+        return self._receipt().__await__()
+
+    async def _receipt(self) -> Receipt:
+        receipt = await self._run()
+        if failed := receipt.errors:  # whoever iterates over the units sees each
+            logger.warning(
+                "%d of %d units are not complete, see `errors` of the receipt: %s",
+                len(failed),
+                len(receipt.units),
+                failed[0].error,
+            )
+        return receipt
 
     async def __aiter__(self) -> AsyncGenerator[UnitReceipt]:
         """Run the pull and yield each unit as it ends.
@@ -135,6 +150,9 @@ class Pull:
     # The run
 
     async def _run(self) -> Receipt:
+        if self._has_begun:
+            raise ConfigurationError("a pull is run once: call client.pull() again")
+        self._has_begun = True
         try:
             owner = await self._sink.open()
             pairs = await self._pairs()

@@ -37,6 +37,7 @@ from integration_sdk._push.wire import Service, Wire
 from integration_sdk._store.database import shown
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
 from integration_sdk._store.store import Store, is_path, is_url
+from integration_sdk._store.waiting import to_the_end
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
 from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
@@ -45,6 +46,8 @@ logger = logging.getLogger("integration_sdk.pushes")
 
 Leave = Literal["drain", "detach", "cancel"]
 InDoubt = Literal["ask", "resend"]
+SILENCE: Final = 300.0
+"""Seconds that leaving the block waits before it says so; from then on twice as long each time."""
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
@@ -116,6 +119,9 @@ class Coordinator:
         self.detached: tuple[str, ...] = ()
         self.recovered: tuple[Push, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Coordinator with {self._store}>"
+
     # The block
 
     async def __aenter__(self) -> Self:
@@ -125,7 +131,7 @@ class Coordinator:
             store = await self._store.lend(base_url=self._base_url, dialect=self._dialect.name)
         except BaseException:
             if self._store_is_ours:
-                await self._store.aclose()
+                await to_the_end(asyncio.ensure_future(self._store.aclose()))
             raise
         d = Dispatcher(
             store,
@@ -140,8 +146,7 @@ class Coordinator:
         try:
             self.recovered = tuple(await d.companies.recover())
         except BaseException:
-            await d.aclose()
-            await self._return_store(d)
+            await self._end(d)
             raise
         self._dispatcher = d
         self._poller.listeners.add(d.listed)
@@ -158,10 +163,21 @@ class Coordinator:
         d.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
             if leave == "drain":
-                await d.handles.idle.wait()
+                await self._drained(d)
         finally:
             self._poller.listeners.discard(d.listed)
             await self._close(d, leave, abandon=kind is not None)
+
+    async def _drained(self, d: Dispatcher) -> None:
+        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
+        pause = SILENCE
+        while await d.tasks.sleep(pause, d.handles.idle):
+            logger.warning(
+                "leaving the block waits for %d pushes that have not ended; "
+                'wait=, or leave="detach", ends such waits',
+                len(d.handles.unsettled),
+            )
+            pause *= 2
 
     async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
         d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
@@ -183,12 +199,20 @@ class Coordinator:
                     len(self.detached),
                     where,
                 )
-            d.let_go_of_all()
-            d.tasks.cancel()
-            await self._return_store(d)
+            await self._end(d)
 
-    async def _return_store(self, d: Dispatcher) -> None:
+    async def _end(self, d: Dispatcher) -> None:
+        """End what still runs, as a crash would, and return the store.
+
+        To the end, also if the caller is cancelled at each of its steps, as by anyio's scopes:
+        otherwise nobody could act for the companies whose leases stay behind.
+        """
+        d.let_go_of_all()
+        await to_the_end(asyncio.ensure_future(self._ended(d)))
+
+    async def _ended(self, d: Dispatcher) -> None:
         try:
+            await d.tasks.end()
             await d.store.release()
         finally:
             await self._store.take_back()

@@ -42,6 +42,7 @@ class Handles:
     _timers: dict[Push, asyncio.TimerHandle] = Factory(dict)
     _recovered: set[Push] = Factory(set)
     _counted: set[str] = Factory(set)
+    _complained: bool = False
     _context: Context = Factory(Context)
 
     def __attrs_post_init__(self) -> None:
@@ -157,4 +158,7 @@ class Handles:
             if self.on_event:
                 self.on_event(PushEvent(what, push))
         except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
-            logger.exception("on_event failed for %r; pushing continues", what)
+            # Once: what is wrong with it is wrong for every push.
+            level = logging.DEBUG if self._complained else logging.ERROR
+            logger.log(level, "on_event failed for %r; pushing continues", what, exc_info=True)
+            self._complained = True

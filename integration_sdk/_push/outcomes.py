@@ -327,7 +327,7 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
         seen = "The list of pushes does not show it"
     else:
         seen = "The list of pushes does not settle whether it exists"
-    cause = _cause(row).rstrip(".")
+    cause = lost_by(row).rstrip(".")
     error = PushInDoubt(
         f"{_name(request)} may or may not have been pushed: {cause}. "
         f"{seen}. {_DECIDED.get(row.decision or '') or _undecided(row)}",
@@ -337,7 +337,8 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
     return PushOutcome(status=OutcomeStatus.IN_DOUBT, request=request, error=error)
 
 
-def _cause(row: Row) -> str:
+def lost_by(row: Row) -> str:
+    """Return how the answer of a push was lost."""
     if row.http_status is None:
         return row.error or "no answer"
     return f"the service, or a proxy, answered {row.http_status} {row.error or ''}".rstrip()

@@ -540,7 +540,7 @@ class Sender:
             self._key_refusals.forget()
         elif row.state is State.LOST:
             lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
-            logger.warning(lost, row, error)
+            logger.warning(lost, row, outcomes.lost_by(row))
         elif row.state is State.REFUSED and error is not None:
             locked_out = isinstance(error, Unauthorized) and self._key_refusals.are_final(
                 began, loop_time()

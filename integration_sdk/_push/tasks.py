@@ -35,6 +35,7 @@ class Tasks:
     closing: asyncio.Event = Factory(asyncio.Event)
     halted: asyncio.Event = Factory(asyncio.Event)
     running: set[asyncio.Task[Any]] = Factory(set)
+    _is_starting: bool = False
 
     def halt(self) -> None:
         """Let nothing more be sent or searched for."""
@@ -51,11 +52,24 @@ class Tasks:
         return False
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run *work* in a task, in another one if that is cancelled unbegun; hear of its crash."""
-        task = asyncio.create_task(_begun(work), name="integration_sdk push")
+        """Run *work* in a task, in another one if that is cancelled unbegun; hear of its crash.
+
+        It begins once the caller waits for something, even where the loop's tasks are eager.
+        """
+        self._is_starting = True
+        try:
+            task = asyncio.create_task(self._begun(work), name="integration_sdk push")
+        finally:
+            self._is_starting = False
         self.running.add(task)
         task.add_done_callback(partial(self._ended, work))
         return task
+
+    async def _begun(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await *work*. A task that is cancelled before its first step never runs what it got."""
+        if self._is_starting:
+            await asyncio.sleep(0)
+        return await work
 
     def _ended(self, work: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> None:
         self.running.discard(task)
@@ -81,15 +95,12 @@ class Tasks:
         while working := {*self.running} - {asyncio.current_task()}:
             await asyncio.wait(working)
 
-    def cancel(self) -> None:
-        """End what still runs; that is as safe as a crash."""
+    async def end(self) -> None:
+        """Cancel what still runs, which is as safe as a crash, and wait until it has ended."""
+        self.halt()
         for task in self.running:
             task.cancel()
-
-
-async def _begun(work: Coroutine[Any, Any, T]) -> T:
-    """Await *work*. A task that is cancelled before its first step never runs what it was given."""
-    return await work
+        await self.join()
 
 
 async def _report(work: Coroutine[Any, Any, T], result: asyncio.Future[T]) -> None:

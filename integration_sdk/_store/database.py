@@ -54,12 +54,12 @@ MIGRATIONS: Final = (
         scope text NOT NULL, id text NOT NULL, company text NOT NULL, reference text, key text,
         state text NOT NULL, status text, version bigint NOT NULL, decision text,
         snapshot text REFERENCES snapshots, document text NOT NULL, writer text NOT NULL,
-        CONSTRAINT an_id_is_one_push UNIQUE (scope, id),
-        CONSTRAINT a_key_has_one_owner UNIQUE (scope, key)
+        CONSTRAINT an_id_is_one_push UNIQUE (id, scope),
+        CONSTRAINT a_key_has_one_owner UNIQUE (key, scope)
     );
-    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (scope, reference)
+    CREATE UNIQUE INDEX a_reference_stands_for_one_push ON pushes (reference, scope)
         WHERE reference IS NOT NULL AND decision IS DISTINCT FROM 'resend';
-    CREATE INDEX pushes_by_reference ON pushes (scope, reference) WHERE decision = 'resend';
+    CREATE INDEX pushes_by_reference ON pushes (reference, scope) WHERE decision = 'resend';
     CREATE INDEX live_pushes ON pushes (scope, company)
         WHERE state NOT IN {tuple(sorted(map(str, SETTLED)))};
     CREATE INDEX pushes_by_snapshot ON pushes (snapshot) WHERE snapshot IS NOT NULL;
@@ -88,6 +88,18 @@ LONGEST_WAIT: Final = 2.0
 """Seconds between two attempts to reach a database that is away, at most."""
 WORTH_A_WORD: Final = 2.0
 """Seconds of waiting after which it is logged."""
+
+# Whatever is set for the role or the database. What is on record survives a crash of the server;
+# a plan that was made for empty tables does no harm when they are full: none is read through.
+_SETTINGS: Final = f"""
+    SET search_path = "{{schema}}";
+    SET statement_timeout = '{STATEMENT:g}s';
+    SET idle_in_transaction_session_timeout = '{IDLE:g}s';
+    SET enable_seqscan = off;
+    SET default_transaction_isolation = 'read committed';
+    SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') = 'off';
+"""
 
 # All is reckoned by the database's clock, and answered relative to it. A clock that steps back
 # takes the times on record along.
@@ -147,6 +159,13 @@ def check_url(url: str) -> None:
         ) from None
 
 
+def _one_host_each(url: str) -> list[str]:
+    """Return a URL for each host, since asyncpg gives one that is silent the time of all."""
+    address = urlsplit(url).netloc
+    user, at, hosts = address.rpartition("@")
+    return [url.replace(f"//{address}", f"//{user}{at}{host}", 1) for host in hosts.split(",")]
+
+
 def _check_schema(name: object) -> None:
     if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(name)):
         raise ConfigurationError(f"schema must be a name made of a-z, 0-9 and _, not {name!r}")
@@ -171,8 +190,8 @@ class Connection:
         """
         self._check_loop()
         loop, database, wait = asyncio.get_running_loop(), self.database, 0.05
-        until = loop.time() + database.patience
-        word = loop.call_later(WORTH_A_WORD, database.say_waiting)
+        until, away = loop.time() + database.patience, None
+        word = loop.call_later(WORTH_A_WORD, lambda: database.say_waiting(away))
         try:
             while True:
                 try:
@@ -184,6 +203,7 @@ class Connection:
                     left = until - loop.time()
                     if left <= 0:
                         raise database.unavailable(error) from None
+                    away = error
                 else:
                     database.waits = False
                     return answer
@@ -266,6 +286,8 @@ class Postgres:
     reads: Connection = field(init=False, repr=False)
     writes: Connection = field(init=False, repr=False)
     rates: Connection = field(init=False, repr=False)
+    _hosts: list[str] = field(init=False, repr=False)  # a URL for each
+    _wanted: str | None = field(init=False, default=None)  # of several hosts
     _has_tables: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
@@ -275,6 +297,9 @@ class Postgres:
             )
         check_url(self.url)
         _check_schema(self.schema)
+        self._hosts = _one_host_each(self.url)
+        if len(self._hosts) > 1 and "target_session_attrs" not in self.url:
+            self._wanted = "read-write"  # a standby would refuse all we do
         self.reads, self.writes, self.rates = (Connection(self) for _ in range(3))
 
     def __str__(self) -> str:
@@ -309,16 +334,31 @@ class Postgres:
 
     async def connect(self) -> Any:
         """Return a new connection, for which our tables are all there is."""
-        return await asyncpg.connect(
-            self.url,
-            timeout=STATEMENT,
-            server_settings={
-                "application_name": "integration_sdk",
-                "search_path": self.schema,
-                "statement_timeout": str(int(STATEMENT * 1000)),
-                "idle_in_transaction_session_timeout": str(int(IDLE * 1000)),
-            },
+        urls = [*self._hosts]
+        share = min(STATEMENT, max(self.patience, LEAST)) / len(urls)
+        for url in urls:
+            try:
+                db = await self._connect(url, share)
+                break
+            except Exception as error:
+                if url == urls[-1] or not is_away(error):
+                    raise
+        self._hosts.sort(key=url.__ne__)  # next time this one first
+        return db
+
+    async def _connect(self, url: str, timeout: float) -> Any:
+        db = await asyncpg.connect(
+            url,
+            timeout=timeout,
+            server_settings={"application_name": "integration_sdk"},
+            target_session_attrs=self._wanted,
         )
+        try:  # not with the connection: a pooler refuses settings there, or ignores them
+            await db.execute(_SETTINGS.format(schema=self.schema))
+        except BaseException:
+            db.terminate()
+            raise
+        return db
 
     async def check_tables(self, db: Any) -> None:
         """Make or update the tables, unless they are as they should be.
@@ -361,11 +401,12 @@ class Postgres:
             if version != VERSION:
                 await db.execute(_statements(version))
 
-    def say_waiting(self) -> None:
-        """Log, once, that calls wait for an answer."""
+    def say_waiting(self, error: Exception | None) -> None:
+        """Log, once, that calls wait for an answer, and why."""
         if not self.waits:
             self.waits = True
-            logger.warning("%s does not answer; waiting for up to %g s", self, self.patience)
+            why = f" ({self._told(error)})" if error else ""
+            logger.warning("%s does not answer%s; waiting for up to %g s", self, why, self.patience)
 
     def unavailable(self, error: BaseException) -> StoreUnavailable:
         """Return the error for a database that is away."""
@@ -380,9 +421,9 @@ class Postgres:
         return error
 
     def _told(self, error: BaseException) -> str:
-        text, secret = str(error), self.url.partition("://")[2].rpartition("@")[0]
-        for one in (secret, secret.partition(":")[2]):
-            text = text.replace(one, "***") if one else text
+        text, user = str(error), self.url.partition("://")[2].rpartition("@")[0]
+        if password := user.partition(":")[2]:
+            text = text.replace(password, "***")
         return text or type(error).__name__
 
 

@@ -98,7 +98,7 @@ _WRITE: Final = f"""
         RETURNING number, pushes.state
     ), settled AS (
         DELETE FROM payloads
-        WHERE number IN (SELECT number FROM updated WHERE state IN {_SETTLED})
+        WHERE number = ANY (ARRAY(SELECT number FROM updated WHERE state IN {_SETTLED}))
     ), inserted AS (
         INSERT INTO pushes (scope, id, company, reference, key, state, status, version, decision,
             snapshot, document, writer)
@@ -127,9 +127,15 @@ _DROP_SNAPSHOTS: Final = """
     DELETE FROM snapshots WHERE NOT EXISTS (SELECT FROM pushes WHERE snapshot = snapshots.id)
 """
 _READ: Final = """
-    SELECT document, payload, snapshot FROM pushes
-    LEFT JOIN payloads ON payloads.number = pushes.number AND key IS NULL
+    SELECT document, snapshot, CASE WHEN key IS NULL
+        THEN (SELECT payload FROM payloads WHERE number = pushes.number) END AS payload
+    FROM pushes
 """
+_OF_REFERENCE: Final = """
+    (reference = ${0} AND decision IS DISTINCT FROM 'resend'
+        OR reference = ${0} AND decision = 'resend')
+"""
+"""Two indexes have it, one for each."""
 _LOOK: Final = f"""
     SELECT company FROM pushes AS push WHERE scope = $1 AND state NOT IN {_SETTLED} AND (
         company = ANY($2::text[]) AND state = '{State.QUEUED}' AND writer <> $3
@@ -438,13 +444,13 @@ class PostgresRows:
     ) -> list[Row]:
         """Return the rows for which all conditions hold, in the order of `add`."""
         conditions = {
-            "id = ANY(${})": None if ids is None else list(ids),
-            "reference = ${}": reference and indexed(reference),
-            "company = ${}": company and indexed(company),
-            "state = ${}": state and state.value,
+            "id = ANY(${0})": None if ids is None else list(ids),
+            _OF_REFERENCE: reference and indexed(reference),
+            "company = ${0}": company and indexed(company),
         }
         given = {one: value for one, value in conditions.items() if value is not None}
         which = [one.format(at) for at, one in enumerate(given, 2)]
+        which += [f"state = '{state}'"] if state else []  # not a parameter: as the index has it
         which += [f"state NOT IN {_SETTLED}"] if live else []
         return await self._read(" AND ".join(which or ["TRUE"]), *given.values())
 

@@ -509,15 +509,23 @@ class SqliteThread:
     def _batch(self) -> _Batch:
         if self._closing is not None:
             raise JournalError(f"The journal {self.path} is closed.")
-        if self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
-            raise JournalError(
-                f"The journal {self.path} was opened in another process or event loop: "
-                "open it where it is used."
-            )
+        self._check_place(asyncio.get_running_loop())
         if not self._is_busy:
             self._is_busy = True
             self._loop.call_soon(self._start)
         return self._next
+
+    def _check_place(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._process != os.getpid() or self._loop is not loop:
+            raise JournalError(
+                f"The journal {self.path} was opened in another process or event loop: "
+                "open it where it is used."
+            )
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its loop has ended without closing it."""
+        return self._loop.is_closed()
 
     def _start(self) -> None:
         batch, self._next = self._next, _Batch()
@@ -540,11 +548,16 @@ class SqliteThread:
         batch.tell(working.result())
 
     async def close(self) -> None:
-        """Finish pending work, checkpoint the log, unlock; also if the caller is cancelled."""
+        """Finish pending work, checkpoint the log, unlock; also if the caller is cancelled.
+
+        A file that `is_left` is closed from any loop of its process.
+        """
         if self._closing is None:
-            self._batch()
-            self._start()  # the thread does one after the other
-            self._closing = self._loop.run_in_executor(self._executor, self._file.close)
+            loop = asyncio.get_running_loop()
+            self._check_place(self._loop if self.is_left else loop)
+            if not self.is_left:
+                self._start()  # the thread does one after the other
+            self._closing = loop.run_in_executor(self._executor, self._file.close)
         try:
             await to_the_end(self._closing)
         finally:

@@ -27,8 +27,8 @@ class Store:
 
     Pass it wherever there is a ``journal=`` or ``store=``. ``Store("state.db")`` is a SQLite file,
     for one process at a time; it survives crashes and power loss. ``Store("postgresql://...")`` is
-    a database for any number of processes. ``Store()`` is memory. A store opens at its first use;
-    close it with `aclose` or ``async with``.
+    a database for any number of processes. ``Store()`` is memory. A store opens at its first use,
+    for one event loop at a time; close it with `aclose` or ``async with``.
 
     Example::
 
@@ -129,12 +129,13 @@ class Store:
         loop, before = asyncio.get_running_loop(), self._loop
         if before is loop:
             return
-        if before is not None and (self._file is not None or not before.is_closed()):
+        if before is not None and not before.is_closed():
             raise JournalError(
-                f"{self} was opened in another event loop: use a Store for each loop and thread, "
-                "or close it (`async with store:`) in the loop that has opened it"
+                f"{self} is in use by another event loop that still runs: use a Store for each "
+                "loop and thread, or close it there first"
             )
         self._loop, self._opening = loop, asyncio.Lock()
+        self._lent = self._documents = None  # whoever had them has ended with the loop before
 
     @property
     def shared(self) -> bool:
@@ -188,6 +189,7 @@ class Store:
             JournalError: The file belongs to another user, is not a journal, or is damaged.
             StoreUnavailable: The database cannot be reached.
         """
+        self._check_loop()
         if self._lent is not None:
             raise JournalInUse(
                 f"{self} is in use by another coordinator: leave its block first, or use "
@@ -232,6 +234,9 @@ class Store:
     async def _opened(self, base_url: str | None, dialect: str) -> SqliteThread | None:
         self._check_loop()
         async with self._opening:
+            if self._file is not None and self._file.is_left:
+                left, self._file = self._file, None
+                await left.close()
             if self._path is not None and self._file is None:
                 self._file = await SqliteThread.open(self._path, self._scope)
             if base_url is not None:

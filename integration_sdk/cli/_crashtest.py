@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk.cli._display import Board, Stderr, say, show_table, stdout
-from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
+from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals, usable
 from integration_sdk.cli._options import Flag
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Faults, Refused, Sandbox
@@ -131,7 +131,7 @@ async def crashtest(
         freezes=freezes,
         seed=seed,
         workers=workers,
-        faults=_read_faults(faults),
+        faults=None if faults is None else _read_faults(faults),
         copies=tuple(copy or ()),
         identity=identity,
         expected=_expectations(expect or (), data_type or (), key),
@@ -144,43 +144,25 @@ async def crashtest(
         },
         patience=patience,
     )
-    return await _test(command, plan, stdout(), Stderr(), report=report, keep=keep, as_json=json)
-
-
-async def _test(
-    command: Sequence[str],
-    plan: CrashPlan,
-    out: Console,
-    err: Console,
-    *,
-    report: Path | None,
-    keep: Path | None,
-    as_json: bool,
-) -> int:
-    """Crash-test *command*, and return the exit code: a table on *out*, progress on *err*.
-
-    Raises:
-        ConfigurationError: It cannot be tested; the error says why.
-    """
+    out, err = stdout(), Stderr()
     began, begin = time.monotonic(), program(command)
     _check(plan, report)
-    with ExitStack() as at_end:
-        folder = _made(keep) if keep else Path(at_end.enter_context(_temporary()))
+    with _folder(keep) as folder:
         try:
-            rounds = await _played(begin, plan, folder, err)
+            rounds = await _played(begin, plan, Path(folder), err)
         except asyncio.CancelledError:
             say(err, "integration-sdk: interrupted")
             return INTERRUPTED
         found = await judge(rounds, plan)
     seconds = time.monotonic() - began
-    if as_json:
+    if json:
         say(out, dumps(_facts(found, seconds)))
     else:
         _show(out, found, seconds)
     if keep:
         say(err, f"what the rounds left is in {keep}")
     if report is not None:
-        _write(report, _page(command, found, seconds))
+        _write_page(report, command, found, seconds)
     return 0 if found.passed else SOME_DID_NOT
 
 
@@ -200,17 +182,13 @@ async def _played(begin: Begin, plan: CrashPlan, folder: Path, err: Console) -> 
             return await playing
 
 
-def _temporary() -> TemporaryDirectory[str]:
-    # What the last program has started may write a little longer.
-    return TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True)
-
-
-def _made(keep: Path) -> Path:
-    try:
+def _folder(keep: Path | None) -> AbstractContextManager[str | Path]:
+    if keep is None:
+        # What the last program has started may write a little longer.
+        return TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True)
+    with usable(f"cannot make the folder {keep}"):
         keep.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigurationError(f"cannot make the folder {keep}: {error.strerror}") from None
-    return keep.absolute()  # programs run elsewhere
+    return nullcontext(keep.absolute())  # programs run elsewhere
 
 
 def _check(plan: CrashPlan, report: Path | None) -> None:
@@ -233,17 +211,10 @@ def _check(plan: CrashPlan, report: Path | None) -> None:
         raise ConfigurationError(f"--faults: {error}") from None
 
 
-def _write(report: Path, page: str) -> None:
-    report.write_text(page, encoding="utf-8")
-
-
 def _check_writable(file: Path) -> None:
     is_new = not file.exists()
-    try:
-        with file.open("ab"):
-            pass
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
+    with usable(f"cannot write {file}"), file.open("ab"):
+        pass
     if is_new:
         file.unlink()
 
@@ -262,18 +233,14 @@ def _expectations(paths: Sequence[str], types: Sequence[str], key: str) -> tuple
     )
 
 
-def _read_faults(file: Path | None) -> Callable[[Faults], object] | None:
+def _read_faults(file: Path) -> Callable[[Faults], object]:
     """Return what adds the faults of a file to those of a sandbox.
 
     Raises:
         ConfigurationError: It cannot be read.
     """
-    if file is None:
-        return None
-    try:
+    with usable(f"cannot read {file}"):
         listed = file.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
     return lambda faults: faults.add_listed(listed)
 
 
@@ -339,8 +306,8 @@ svg{display:block;width:100%;background:#f7f7f8;border-radius:6px;margin:.3rem 0
 _COLOURS: Final = {"killed": "#d32f2f", "frozen": "#1976d2"}
 
 
-def _page(command: Sequence[str], found: CrashReport, seconds: float) -> str:
-    """Return the report as a page that needs nothing else; all text of others is escaped."""
+def _write_page(report: Path, command: Sequence[str], found: CrashReport, seconds: float) -> None:
+    """Write the report as a page that needs nothing else; all text of others is escaped."""
     verdict = '<b class="good">passed</b>' if found.passed else '<b class="bad">failed</b>'
     rows = "".join(
         f"<tr><td>{html.escape(name)}<td>{html.escape(text)}"
@@ -349,13 +316,14 @@ def _page(command: Sequence[str], found: CrashReport, seconds: float) -> str:
     bad = {finding.round for finding in found.findings}
     rounds = sorted(found.rounds, key=lambda one: one.number not in bad)[:ROUNDS_SHOWN]
     shown = "".join(_round(one, found.findings) for one in sorted(rounds, key=lambda o: o.number))
-    return (
+    report.write_text(
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Crash test</title>'
         f"<style>{_STYLE}</style><h1>Crash test: {verdict}</h1>"
         f"<p><code>{html.escape(' '.join(command))}</code><table>{rows}</table>"
         "<p>In each round below, a bar is a life of the program and a tick a request, red where "
         "its answer was lost or an error. A red line is a kill, a blue one a freeze. Point at "
-        f"them to read more.{shown}"
+        f"them to read more.{shown}",
+        encoding="utf-8",
     )
 
 

@@ -15,7 +15,6 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from integration_sdk._client import Client
-from integration_sdk._http import SessionStats
 from integration_sdk._list.drift import ListReport
 from integration_sdk.cli._display import Bar, Board, Stderr, say, show_table, stdout
 from integration_sdk.cli._options import ApiKey, Flag, Service
@@ -75,57 +74,33 @@ class DemoSettings:
 _USUAL: Final = DemoSettings()
 
 
-@frozen
-class Books:
-    """Where the demo reads and pushes."""
-
-    company_id: str
-    connection_id: str
-    name: str
-
-
-@define
-class Tally:
-    """What the demo has seen."""
-
-    report: ListReport = Factory(ListReport)
-    outcomes: Counter[OutcomeStatus] = Factory(Counter)
-    reasons: Counter[str] = Factory(Counter)
-    streaming: float = 0.0
-    pushing: float = 0.0
-    seconds: float = 0.0
-
-
 async def demo(*, settings: DemoSettings = _USUAL) -> None:
     """Stream invoices and push records at the same time, while some requests get 429 or 503.
 
     Everything runs against a sandbox in this process, unless you give --base-url.
     """
-    out, err, tally = stdout(), Stderr(), Tally()
+    out, err = stdout(), Stderr()
     say(err, "Streaming invoices and pushing records at the same time.")
     async with _server(settings, err) as service, service.client(timeout=120) as client:
         began = time.monotonic()
-        books = await _pick(client)
+        show = await _show(client, settings)
         say(
             err,
-            f"{settings.pushes:,} records are pushed to {books.name}."
+            f"{settings.pushes:,} records are pushed to {show.name}."
             if settings.may_push
-            else f"Nothing is pushed to {books.name} without --allow-push.",
+            else f"Nothing is pushed to {show.name} without --allow-push.",
         )
         board = Board(err)
         try:
             with board.shown():
                 async with asyncio.TaskGroup() as jobs:
-                    bar = board.bar("Streaming")
-                    jobs.create_task(_stream(client, books, settings, bar, tally))
+                    jobs.create_task(show.stream(board.bar("Streaming")))
                     if settings.may_push:
-                        bar = board.bar("Pushing")
-                        jobs.create_task(_push(client, books, settings, bar, tally))
+                        jobs.create_task(show.push(board.bar("Pushing")))
         except* IntegrationError as failed:
             raise failed.exceptions[0] from None
-        tally.seconds = time.monotonic() - began
-        stats = client.stats()
-    show_table(out, "What happened", _rows(tally, stats, settings))
+        rows = list(show.rows(time.monotonic() - began))
+    show_table(out, "What happened", rows)
 
 
 @asynccontextmanager
@@ -157,56 +132,86 @@ def _trouble(sandbox: Sandbox, settings: DemoSettings) -> None:
         sandbox.faults.fail_next_push("amount must be positive", times=settings.refused)
 
 
-async def _pick(client: Client) -> Books:
-    """Return the first company that has a connection, and that connection."""
+async def _show(client: Client, settings: DemoSettings) -> Show:
+    """Return a demo with the first company that has a connection, and that connection."""
     async for company in client.companies.list():
         connection = await client.company(company["id"]).connections.list().first()
         if connection is not None:
-            return Books(company["id"], connection["id"], company.get("name") or company["id"])
+            name = company.get("name") or company["id"]
+            return Show(client, settings, company["id"], connection["id"], name)
     raise ConfigurationError("no company of this account has a connection: connect one first")
 
 
-async def _stream(
-    client: Client, books: Books, settings: DemoSettings, bar: Bar, tally: Tally
-) -> None:
-    pager = (
-        client.company(books.company_id)
-        .data("invoices")
-        .list(page_size=settings.page_size, prefetch=settings.prefetch, limit=settings.invoices)
-    )
-    began = time.monotonic()
-    done = 0
-    async for page in pager.pages():
-        done += len(page.results)
-        total = min(page.total_results, settings.invoices)
-        note = f"page {page.page_number}, {done / (time.monotonic() - began):,.0f}/s"
-        bar.show(f"{done:,} of {total:,}", done / total if total else 1.0, note=note)
-    tally.report, tally.streaming = pager.report, time.monotonic() - began
+@define
+class Show:
+    """What the demo does with the books of a company, and what it has seen."""
 
+    client: Client
+    settings: DemoSettings
+    company_id: str
+    connection_id: str
+    name: str
+    report: ListReport = Factory(ListReport)
+    outcomes: Counter[OutcomeStatus] = Factory(Counter)
+    reasons: Counter[str] = Factory(Counter)
+    streaming: float = 0.0
+    pushing: float = 0.0
 
-async def _push(
-    client: Client, books: Books, settings: DemoSettings, bar: Bar, tally: Tally
-) -> None:
-    began = time.monotonic()
-    connection = client.company(books.company_id).connection(books.connection_id)
-    options = await connection.options("invoices")
-    requests = (
-        PushRequest(books.company_id, books.connection_id, "invoices", _example(options, number))
-        for number in range(1, settings.pushes + 1)
-    )
+    async def stream(self, bar: Bar) -> None:
+        """Read the invoices."""
+        most = self.settings.invoices
+        invoices = self.client.company(self.company_id).data("invoices")
+        pager = invoices.list(
+            page_size=self.settings.page_size, prefetch=self.settings.prefetch, limit=most
+        )
+        began, done = time.monotonic(), 0
+        async for page in pager.pages():
+            done += len(page.results)
+            total = min(page.total_results, most)
+            note = f"page {page.page_number}, {done / (time.monotonic() - began):,.0f}/s"
+            bar.show(f"{done:,} of {total:,}", done / total if total else 1.0, note=note)
+        self.report, self.streaming = pager.report, time.monotonic() - began
 
-    def show(_: object = None) -> None:
-        done, still = tally.outcomes.total(), pushes.progress.open
-        counts = counted(tally.outcomes)
-        note = ", ".join([*counts, f"{still:,} open"] if still else counts)
-        bar.show(f"{done:,} of {settings.pushes:,}", done / settings.pushes, note=note)
+    async def push(self, bar: Bar) -> None:
+        """Push records that the options allow."""
+        began, most = time.monotonic(), self.settings.pushes
+        connection = self.client.company(self.company_id).connection(self.connection_id)
+        options = await connection.options("invoices")
+        requests = (
+            PushRequest(self.company_id, self.connection_id, "invoices", _example(options, number))
+            for number in range(1, most + 1)
+        )
 
-    async with client.coordinator(max_open=MOST_OPEN, on_event=show) as pushes:
-        async for outcome in pushes.run(requests):
-            tally.outcomes[outcome.status] += 1
-            tally.reasons.update(outcome.reasons)
-            show()
-    tally.pushing = time.monotonic() - began
+        def show(_: object = None) -> None:
+            done, still = self.outcomes.total(), pushes.progress.open
+            counts = counted(self.outcomes)
+            note = ", ".join([*counts, f"{still:,} open"] if still else counts)
+            bar.show(f"{done:,} of {most:,}", done / most, note=note)
+
+        async with self.client.coordinator(max_open=MOST_OPEN, on_event=show) as pushes:
+            async for outcome in pushes.run(requests):
+                self.outcomes[outcome.status] += 1
+                self.reasons.update(outcome.reasons)
+                show()
+        self.pushing = time.monotonic() - began
+
+    def rows(self, seconds: float) -> Iterator[tuple[str, str]]:
+        """Yield the rows of the final table; all of it took *seconds*."""
+        report, stats = self.report, self.client.stats()
+        rate = report.items / self.streaming if self.streaming else 0.0
+        yield "invoices streamed", f"{report.items:,} in {self.streaming:.2f} s ({rate:,.0f}/s)"
+        yield "pages", f"{report.pages:,}, {self.settings.prefetch} fetched ahead"
+        if self.settings.may_push:
+            yield "records pushed", f"{self.outcomes.total():,} in {self.pushing:.2f} s"
+        for status in filter(self.outcomes.get, OutcomeStatus):
+            yield f"  {status}", f"{self.outcomes[status]:,}"
+        for reason, count in self.reasons.most_common(REASONS_SHOWN):
+            yield "  because", f"{reason} ({count:,})"
+        yield "requests", f"{stats.attempts:,}"
+        yield "  answered 429", f"{stats.throttled:,}"
+        yield "  answered 503", f"{stats.unavailable:,}"
+        yield "waits", f"{stats.waits:,}, {stats.waited:,.0f} s for all calls together"
+        yield "wall time", f"{seconds:.2f} s"
 
 
 def _example(described: PropertyDescription, number: int) -> Any:
@@ -230,23 +235,3 @@ def _example(described: PropertyDescription, number: int) -> Any:
 
 def _required(properties: Mapping[str, PropertyDescription], number: int) -> dict[str, Any]:
     return {name: _example(one, number) for name, one in properties.items() if one.required}
-
-
-def _rows(tally: Tally, stats: SessionStats, settings: DemoSettings) -> Iterator[tuple[str, str]]:
-    """Yield the rows of the final table."""
-    report = tally.report
-    rate = report.items / tally.streaming if tally.streaming else 0.0
-    yield "invoices streamed", f"{report.items:,} in {tally.streaming:.2f} s ({rate:,.0f}/s)"
-    yield "pages", f"{report.pages:,}, {settings.prefetch} fetched ahead"
-    if settings.may_push:
-        done = tally.outcomes.total()
-        yield "records pushed", f"{done:,} in {tally.pushing:.2f} s"
-    for status in filter(tally.outcomes.get, OutcomeStatus):
-        yield f"  {status}", f"{tally.outcomes[status]:,}"
-    for reason, count in tally.reasons.most_common(REASONS_SHOWN):
-        yield "  because", f"{reason} ({count:,})"
-    yield "requests", f"{stats.attempts:,}"
-    yield "  answered 429", f"{stats.throttled:,}"
-    yield "  answered 503", f"{stats.unavailable:,}"
-    yield "waits", f"{stats.waits:,}, {stats.waited:,.0f} s for all calls together"
-    yield "wall time", f"{tally.seconds:.2f} s"

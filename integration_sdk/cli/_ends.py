@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and Ctrl-C and SIGTERM between two steps of the event loop."""
+"""How a command ends: its exit code, what it cannot use, and Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from integration_sdk.errors import ConfigurationError
 
 ALL_SUCCEEDED: Final = 0
 SOME_DID_NOT: Final = 1
@@ -17,8 +19,17 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
+def usable(what: str) -> Iterator[None]:
+    """Say "*what*: why" if the system refuses what the block does."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{what}: {error.strerror}") from None
+
+
+@contextmanager
 def hearing_signals(hear: Callable[[], object], leave: Callable[[], object]) -> Iterator[None]:
-    """Call *hear* in the event loop on Ctrl-C or SIGTERM.
+    """Call *hear* on Ctrl-C or SIGTERM, between two steps of the event loop.
 
     A second signal before that calls *leave* at once, which is to end the process: the loop may be
     blocked for ever, for example by a full pipe that nobody reads. `loop.add_signal_handler` could

@@ -24,6 +24,7 @@ from integration_sdk._store.database import migration, without_password
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, State, Verdict
 from integration_sdk._store.store import Store, is_url
 from integration_sdk.cli._display import say, show_table, stdout
+from integration_sdk.cli._ends import usable
 from integration_sdk.cli._options import WHOLE, Flag, Scope
 from integration_sdk.errors import ConfigurationError
 
@@ -76,10 +77,8 @@ class Journal:
         Raises:
             ConfigurationError: The file does not exist, or the path is invalid.
         """
-        try:
+        with usable(f"there is no journal {self}"):
             is_url(self.where) or Path(self.where).stat()
-        except OSError as error:
-            raise ConfigurationError(f"there is no journal {self}: {error.strerror}") from None
 
 
 # list

@@ -21,6 +21,7 @@ from cyclopts.validators import Number
 
 from integration_sdk._push.agreement import value_at
 from integration_sdk._records.codec import encode_sorted
+from integration_sdk.cli._ends import usable
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 
@@ -70,10 +71,8 @@ class Lines:
     def _opened(self, source: str) -> FileIO:
         if source == "-" and not sys.stdin:
             raise ConfigurationError("cannot read standard input: it is closed")
-        try:
+        with usable(f"cannot read {self._name}"):
             return FileIO(sys.stdin.fileno(), closefd=False) if source == "-" else FileIO(source)
-        except OSError as error:
-            raise ConfigurationError(f"cannot read {self._name}: {error.strerror}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -110,12 +109,8 @@ class Lines:
         """Return some bytes as soon as there are any; none at the end, or once stopped."""
         if self.size is None:
             await self._readable()
-        try:
+        with usable(f"cannot read the rest of {self._name}"):
             return b"" if self._stopped else self._file.read(_AT_ONCE) or b""
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read the rest of {self._name}: {error.strerror}"
-            ) from None
 
     async def _readable(self) -> None:
         """Wait for a pipe, whose read could block the loop for ever."""

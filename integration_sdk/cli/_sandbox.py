@@ -14,7 +14,7 @@ from attrs import asdict, field, frozen
 from cyclopts import Parameter
 
 from integration_sdk.cli._display import Stderr, say
-from integration_sdk.cli._ends import INTERRUPTED, hearing_signals
+from integration_sdk.cli._ends import INTERRUPTED, hearing_signals, usable
 from integration_sdk.cli._options import Flag
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox, serve
@@ -128,9 +128,9 @@ async def sandbox(
 
 
 def _add_faults(server: Sandbox, file: Path) -> None:
+    with usable(f"cannot read {file}"):
+        listed = file.read_bytes()
     try:
-        server.faults.add_listed(file.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+        server.faults.add_listed(listed)
     except ValueError as error:
         raise ConfigurationError(f"{file}: {error}") from None

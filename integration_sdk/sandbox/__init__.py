@@ -7,8 +7,8 @@
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
 
-How a call goes: `_http` reads it from its connection, `_service` passes it through `_faults` and
-the account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
+How a call goes: `_http` reads it from its connection, `_front` passes it through `_faults` and the
+account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
 whose ends `_notices` tell; `_schemas` says what each data type holds. A new endpoint is a function
 in `_routes`, a new fault a method in `_faults`, a new data type a row in `_schemas`.
 """
@@ -29,11 +29,11 @@ from integration_sdk.sandbox._books import DataSet
 from integration_sdk.sandbox._call import Answer, Call, Refused
 from integration_sdk.sandbox._control import Control
 from integration_sdk.sandbox._faults import Faults, Rule
+from integration_sdk.sandbox._front import Front
 from integration_sdk.sandbox._http import RecordedRequest, Server
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
 from integration_sdk.sandbox._pulled import read_pulled
 from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._routes import Router
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
 
@@ -87,8 +87,12 @@ class Sandbox:
         port: 0 for any that is free.
 
     Attributes:
+        api_key: The only key it accepts.
+        dialect: The dialect it speaks.
         clock: The service's; ``clock.advance(hours=3)`` lets them pass at once.
         faults: The faults in force; call its methods to add more.
+        requests: The latest requests (`remember`), newest last; clear it as you like.
+        notifications: The latest delivery attempts (`remember`), newest last; clear it, too.
     """
 
     def __init__(
@@ -129,17 +133,15 @@ class Sandbox:
             host=host,
             port=port,
         )
-        router = Router(dialect)
-        self._service = Service(self._settings, router.find, given)
-        self.clock = self._service.clock
-        self.faults = Faults(self._service, router.samples)
-        self._service.through = self.faults.through
-        control = Control(self._service, self.faults)
-        self._server = Server(control.respond, self._service.refuse, self.clock, remember)
-        self._notifier = Notifier(self.clock, self._service.ledger, seed, remember=remember)
+        self._service = service = Service(self._settings, given)
+        self.api_key, self.dialect, self.clock = self._settings.api_key, dialect, service.clock
+        self.faults = Faults(service)
+        control = Control(service, self.faults, Front(service, self.faults).respond)
+        self._server = Server(control.respond, service.refuse, self.clock, remember)
+        self._notifier = Notifier(self.clock, service.ledger, seed, remember=remember)
+        self.requests = self._server.seen
+        self.notifications = self._notifier.deliveries
         self._bound: int | None = None
-
-    # ------------------------------------------------------------------ serving
 
     async def start(self) -> Self:
         """Start to listen. OSError if the port is taken."""
@@ -163,8 +165,6 @@ class Sandbox:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    # ------------------------------------------------------------------ what to connect to
-
     @property
     def base_url(self) -> str:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
@@ -178,18 +178,6 @@ class Sandbox:
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self._bound}"
-
-    @property
-    def api_key(self) -> str:
-        """The only key it accepts."""
-        return self._settings.api_key
-
-    @property
-    def dialect(self) -> DialectName:
-        """The dialect it speaks."""
-        return self._settings.dialect
-
-    # ------------------------------------------------------------------ what it holds
 
     @property
     def companies(self) -> list[Company]:
@@ -220,8 +208,6 @@ class Sandbox:
         """Bring an offline platform back; it then processes its pending pushes."""
         self._service.bring_online(connection)
 
-    # ------------------------------------------------------------------ whom it tells
-
     def subscribe(
         self,
         url: str,
@@ -248,18 +234,6 @@ class Sandbox:
     def unsubscribe(self, to: Subscription) -> None:
         """Stop posting to this subscriber."""
         self._notifier.unsubscribe(to)
-
-    @property
-    def notifications(self) -> list[Delivery]:
-        """The latest delivery attempts (`remember`), newest last; clear it as you like."""
-        return self._notifier.deliveries
-
-    # ------------------------------------------------------------------ what it saw
-
-    @property
-    def requests(self) -> list[RecordedRequest]:
-        """The latest requests (`remember`), newest last; clear it as you like."""
-        return self._server.seen
 
     @property
     def served(self) -> int:

@@ -18,9 +18,8 @@ from attrs import define, evolve, field
 from integration_sdk.sandbox._call import Answer, Call, Problem, Refused, Respond
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._schemas import PLATFORMS, Platform
-from integration_sdk.sandbox._settings import FREE_COMPANIES, new_uuid
+from integration_sdk.sandbox._settings import new_uuid
 
-FREE_SYNC_HOURS = 24
 FREE_DAYS = 365
 DAY = 86_400
 KEPT_SECONDS = 90 * 60
@@ -30,9 +29,6 @@ _NAMES = (
     *("Granite Peak Climbing", "Harbour Light Bookshop", "Inkwell Print Works"),
     "Juniper Road Bakery",
 )
-
-
-# ---------------------------------------------------------------------- companies
 
 
 @define(eq=False)
@@ -121,52 +117,10 @@ def found_company(number: int, chance: random.Random, created: float, known: str
     return company
 
 
-# ---------------------------------------------------------------------- limits
-
-
-@define
-class Plan:
-    """The limits of the account's plan.
-
-    Args:
-        free: The free plan: 50 companies, a sync a day, 365 days.
-        opened: Service time at which the account was opened.
-    """
-
-    free: bool
-    opened: float
-
-    def check_age(self, now: float) -> None:
-        """402 to every request of a free account older than 365 days."""
-        if self.free and now - self.opened > FREE_DAYS * DAY:
-            raise account_expired()
-
-    def check_companies(self, count: int) -> None:
-        """402 when there are *count* companies and one more is wanted."""
-        if self.free and count >= FREE_COMPANIES:
-            message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
-            problem = Problem("Company", message, "CreateCompany")
-            raise Refused(402, "Company validation exception: company limit exceeded", [problem])
-
-    def check_schedule(self, settings: Any) -> None:
-        """402 when *settings* hold a ``syncSchedule`` below 24 on the free plan."""
-        if self.free and any(hours < FREE_SYNC_HOURS for hours in schedules(settings)):
-            message = f"Schedule not allowed: at least {FREE_SYNC_HOURS} hours on the free plan"
-            problem = Problem("SyncSettings", message, "SyncSettings")
-            error = "Sync settings validation exception: sync schedule not allowed"
-            raise Refused(402, error, [problem])
-
-
 def account_expired() -> Refused:
     """Return the refusal of every request once a free account has expired."""
     message = f"Account expired: the free account is older than {FREE_DAYS} days"
     return Refused(402, problems=[Problem(None, message)])
-
-
-def schedules(settings: Any) -> list[float]:
-    """Return every ``syncSchedule`` in *settings*: at the top or in its ``settings`` list."""
-    entries = [settings, *settings.get("settings", [])]
-    return [entry["syncSchedule"] for entry in entries if "syncSchedule" in entry]
 
 
 @define
@@ -205,9 +159,6 @@ def rate_headers(limit: int, remaining: float, reset: float) -> dict[str, str]:
         "X-Rate-Limit-Remaining": str(max(0, int(remaining))),
         "X-Rate-Limit-Reset": iso(reset),
     }
-
-
-# ---------------------------------------------------------------------- idempotency keys
 
 
 @define

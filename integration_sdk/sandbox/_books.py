@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
@@ -24,7 +23,7 @@ from typing import Any
 from attrs import define, frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
-from integration_sdk.sandbox._lists import Chooser, page_answer, wanted_page
+from integration_sdk.sandbox._lists import Chooser, Values, page_answer, wanted_page
 from integration_sdk.sandbox._schemas import (
     CENT,
     DATA_TYPES,
@@ -47,8 +46,6 @@ _OTHERS = 60
 """How many records there are of a type that `_COUNTS` does not name; invoices are a setting."""
 KINDS = tuple(map(list_name, DATA_TYPES))
 """The data lists of a company, as their paths name them."""
-
-# ---------------------------------------------------------------------- invented names
 
 
 def _words(text: str) -> list[str]:
@@ -93,8 +90,6 @@ def _business(n: int) -> str:
     return f"{first} {second} {_LEGAL[n // (len(_FIRST) * len(_SECOND)) % len(_LEGAL)]}"
 
 
-# ---------------------------------------------------------------------- parts of records
-
 _ODD = 0x9E3779B97F4B
 _MASK = (1 << 48) - 1
 _ODD_INVERSE = pow(_ODD, -1, 1 << 48)
@@ -137,9 +132,6 @@ def _stamps(n: int) -> dict[str, str]:
     return {"modifiedDate": f"{day}T09:30:00Z", "sourceModifiedDate": f"{day}T08:15:00Z"}
 
 
-# ---------------------------------------------------------------------- generated records
-
-
 @frozen
 class Source:
     """Records 0 to count - 1 of one kind.
@@ -164,24 +156,27 @@ class Books:
         scope: Distinguishes these books from others, for example a company's number.
         invoices: How many invoices there are.
         given: Records by kind in place of generated ones; of other kinds there are none.
+        searched: The lists, of all books, that keep what was read to search them.
     """
 
     def __init__(
-        self, seed: int, scope: str, invoices: int, given: Mapping[str, Source] | None = None
+        self,
+        seed: int,
+        scope: str,
+        invoices: int,
+        given: Mapping[str, Source] | None,
+        searched: dict[DataSet, None],
     ) -> None:
         self._seed, self._scope = seed, scope
         self._invoices = invoices
         self._given = given
         self._ids = {kind: Ids(seed, scope, kind) for kind in (*KINDS, "bankAccounts")}
+        self._searched = searched
         self._data_sets: dict[tuple[str, int], DataSet] = {}
 
     def has(self, kind: str) -> bool:
         """Whether there is a data list of this name."""
         return kind in KINDS or kind in (self._given or ())
-
-    def bank_account(self, identifier: str) -> int | None:
-        """The number of the bank account *identifier*, or None."""
-        return self._ids["bankAccounts"].index(identifier)
 
     def data_set(self, kind: str, account: int = 0) -> DataSet:
         """Return the records of *kind*, with all changes made to them.
@@ -191,34 +186,33 @@ class Books:
         """
         key = kind, account
         if key not in self._data_sets:
-            self._data_sets[key] = DataSet(self._source(kind, account))
+            self._data_sets[key] = DataSet(self._source(kind, account), self._searched)
         return self._data_sets[key]
 
     def _source(self, kind: str, account: int) -> Source:
         if kind == "bankTransactions":
-            ids = Ids(self._seed, self._scope, f"{kind}/{account}")
-            return self._generated(ids, TRANSACTIONS, partial(self._bank_transaction, account))
+            content = partial(self._bank_transaction, account)
+            return self._generated(f"{kind}/{account}", TRANSACTIONS, content)
         if kind == "bankAccounts":
-            return self._generated(self._ids[kind], BANK_ACCOUNTS, self._bank_account)
+            return self._generated(kind, BANK_ACCOUNTS, self._bank_account)
         if self._given is None:
             count = self._invoices if kind == "invoices" else _COUNTS.get(kind, _OTHERS)
         elif kind in self._given and self._given[kind].count:
             return self._given[kind]
         else:
             count = 0  # and a generated sample of what it would hold
-        if kind not in KINDS:
-            return self._generated(Ids(self._seed, self._scope, kind), count, lambda n: {})
-        ids = self._ids[kind]
         if kind == "invoices":
-            return Source(count, _Invoices(ids, self).rows, ids.index)
-        return self._generated(ids, count, partial(self._record, kind))
+            return Source(count, _Invoices(self._ids[kind], self).rows, self._ids[kind].index)
+        if kind in KINDS:
+            return self._generated(kind, count, partial(self._record, kind))
+        return self._generated(kind, count, lambda n: {})
 
-    def _generated(self, ids: Ids, count: int, content: Callable[[int], dict[str, Any]]) -> Source:
+    def _generated(self, scope: str, count: int, content: Callable[[int], Any]) -> Source:
         """Return records that *content* makes one by one."""
+        ids = Ids(self._seed, self._scope, scope)
 
         def rows(start: int, stop: int) -> list[bytes]:
-            records = ({"id": ids[n], **content(n), **_stamps(n)} for n in range(start, stop))
-            return list(map(encode, records))
+            return [encode({"id": ids[n], **content(n), **_stamps(n)}) for n in range(start, stop)]
 
         return Source(count, rows, ids.index)
 
@@ -254,8 +248,6 @@ class Books:
 
     def _account(self, n: int) -> dict[str, str]:
         return {"id": self._ids["accounts"][n], "name": _ACCOUNTS[n][1]}
-
-    # ------------------------------------------------------------------ a record by its shape
 
     def _record(self, kind: str, n: int) -> dict[str, Any]:
         chance = self.chance(kind, n)
@@ -307,8 +299,6 @@ class Books:
         if kind == "items":
             known |= {"name": _THINGS[n % len(_THINGS)], "accountRef": self._account(n % 2)}
         return known
-
-    # ------------------------------------------------------------------ bank data
 
     def _bank_account(self, n: int) -> dict[str, Any]:
         balance = _money(self.chance("bank", n), 80_000)
@@ -375,8 +365,6 @@ def _invented(
         case _:
             return f"{shape.name} {n}"
 
-
-# ---------------------------------------------------------------------- invoices
 
 _POOL = 199
 _STATUSES = ("Paid", "Submitted", "PartiallyPaid", "Draft", "Void")
@@ -454,10 +442,10 @@ def _inner(record: dict[str, Any]) -> bytes:
     return encode(record)[1:-1]
 
 
-# ---------------------------------------------------------------------- lists of them
-
 SLICE = 2_000
 SELECTIONS_KEPT = 4
+MOST_KNOWN = 500_000
+"""Records, in all lists, of which the values that were last searched for are kept."""
 
 
 class DataSet:
@@ -469,16 +457,17 @@ class DataSet:
     list as it is at one moment all the same.
     """
 
-    def __init__(self, source: Source) -> None:
-        """Begin with the generated records of *source*."""
-        self._source = source
+    def __init__(self, source: Source, searched: dict[DataSet, None]) -> None:
+        """Begin with the records of *source*; *searched* are the lists that keep values."""
+        self._source, self._searched = source, searched
         self._order: range | MutableSequence[int] = range(source.count)
         self._written: dict[int, bytes] = {}
         self._index: dict[str, int] = {}
         self._added = 0
         self._replaced = False
         self._version = 0
-        self._selections: OrderedDict[tuple[object, ...], Sequence[int]] = OrderedDict()
+        self._selections: dict[tuple[str | None, str | None], Sequence[int]] = {}
+        self._known: tuple[list[str], dict[int, list[Values]]] = [], {}
 
     def __len__(self) -> int:
         return len(self._order)
@@ -493,14 +482,21 @@ class DataSet:
 
     def get(self, identifier: str) -> bytes | None:
         """The record *identifier* as JSON."""
-        number = self._number(identifier)
+        number = self.number(identifier)
         return None if number is None else self._row(number)
+
+    def number(self, identifier: str) -> int | None:
+        """The number of the record *identifier*, which it keeps; None if there is none."""
+        number = self._index.get(identifier)
+        if number is None:
+            number = self._source.index(identifier)
+            if number is None or number >= self._source.count:
+                return None
+        return number if number in self._order else None
 
     def sample(self) -> bytes:
         """Return an example of the records in this list, as JSON."""
         return self._source.rows(0, 1)[0]
-
-    # ------------------------------------------------------------------ changes
 
     def append(self, record: dict[str, Any]) -> None:
         """Add *record* at the end."""
@@ -516,7 +512,7 @@ class DataSet:
             self._order = range(number + 1)
         else:
             self._loose().insert(position, number)
-        self._version += 1
+        self._changed()
 
     def replace(self, identifier: str, record: dict[str, Any]) -> None:
         """Replace the record *identifier* with *record*."""
@@ -535,12 +531,20 @@ class DataSet:
         """Remove the record at *position*."""
         number = self._loose().pop(position)
         self._written.pop(number, None)
-        self._version += 1
+        self._changed()
 
     def _write(self, number: int, record: dict[str, Any]) -> None:
         self._written[number] = encode(record)
         self._replaced = True
+        self._changed()
+
+    def _changed(self) -> None:
         self._version += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._selections.clear()
+        self._known = [], {}
 
     def _loose(self) -> MutableSequence[int]:
         if isinstance(self._order, range):
@@ -548,27 +552,16 @@ class DataSet:
         return self._order
 
     def _there(self, identifier: str) -> int:
-        number = self._number(identifier)
+        number = self.number(identifier)
         if number is None:
             raise LookupError(f"there is no record {identifier}")
         return number
-
-    def _number(self, identifier: str) -> int | None:
-        number = self._index.get(identifier)
-        if number is None:
-            number = self._source.index(identifier)
-            if number is None or number >= self._source.count:
-                return None
-        return number if number in self._order else None
-
-    # ------------------------------------------------------------------ reading
 
     async def answer(self, call: Call) -> Answer:
         """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
         page = wanted_page(call)
         order = await self._selected(call.param("query"), call.param("orderBy"))
-        rows = self._rows(order[page.start : page.stop])
-        return page_answer(call, page, len(order), rows)
+        return page_answer(call, page, len(order), self._rows(order[page.items]))
 
     def _rows(self, numbers: Sequence[int]) -> Sequence[bytes]:
         if isinstance(numbers, range) and not self._replaced and numbers.stop <= self._source.count:
@@ -581,13 +574,13 @@ class DataSet:
     async def _selected(self, query: str | None, order_by: str | None) -> Sequence[int]:
         if not query and not order_by:
             return self._order
-        if (self._version, query, order_by) not in self._selections:
+        if (query, order_by) not in self._selections:
             chosen = await self._select(query, order_by)
-            self._selections[self._version, query, order_by] = chosen
-            while len(self._selections) > SELECTIONS_KEPT:
-                self._selections.popitem(last=False)
-        self._selections.move_to_end((self._version, query, order_by))
-        return self._selections[self._version, query, order_by]
+            self._selections[query, order_by] = chosen
+            if len(self._selections) > SELECTIONS_KEPT:
+                del self._selections[next(iter(self._selections))]
+            return chosen
+        return self._selections[query, order_by]
 
     async def _select(self, query: str | None, order_by: str | None) -> Sequence[int]:
         """Return the matching positions of the list as it is when this returns."""
@@ -597,9 +590,13 @@ class DataSet:
             version, chooser = self._version, Chooser(query, order_by)
             others = () if self._source.alike else self._source.rows(0, self._source.count)
             chooser.check([self.sample()], chain(others, self._written.values()))
+            known = self._kept(chooser.names)
             for start in range(0, len(self), SLICE):
                 numbers = self._order[start : start + SLICE]
-                chooser.look(numbers, self._rows(numbers))
+                values = known.get(start) or chooser.read(self._rows(numbers))
+                if self in self._searched:
+                    known[start] = values
+                chooser.look(numbers, values)
                 if pauses:
                     await asyncio.sleep(0)
                 if version != self._version:
@@ -607,3 +604,16 @@ class DataSet:
             else:
                 break
         return array("q", chooser.chosen())
+
+    def _kept(self, names: list[str]) -> dict[int, list[Values]]:
+        """Return the known values of *names*, by slice; lists searched long ago forget theirs."""
+        # `changed_since` asks for each page with another query, for the same names.
+        if self._known[0] != names:
+            self._known = names, {}
+        self._searched.pop(self, None)
+        self._searched[self] = None
+        while sum(map(len, self._searched)) > MOST_KNOWN:
+            oldest = next(iter(self._searched))
+            del self._searched[oldest]
+            oldest._forget()
+        return self._known[1]

@@ -21,6 +21,10 @@ class Clock:
 
     Args:
         starts: What the clock shows when the sandbox starts; None for the real time of day.
+
+    Attributes:
+        ring: What its alarm does.
+        rings_at: When it does so, reached by the loop's clock or by `advance`; infinite for never.
     """
 
     def __init__(self, starts: datetime | None = None) -> None:
@@ -29,18 +33,20 @@ class Clock:
         self._shown = time.time() if starts is None else starts.timestamp()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._zero = 0.0
-        self._alarms: list[Alarm] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.ring: Callable[[], object] = lambda: None
+        self.rings_at = inf
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run with *loop*'s clock from here on."""
         self.rest()
         self._loop, self._zero = loop, loop.time()
-        self._wind()
+        self.ring_at(self.rings_at)
 
     def rest(self) -> None:
         """Stop at the current time."""
         self._shown, self._loop = self.now(), None
-        self._wind()
+        self.ring_at(self.rings_at)
 
     def stands_still(self) -> bool:
         """Whether its loop waits for the end of the loop that runs here instead."""
@@ -64,47 +70,25 @@ class Clock:
         if ahead < 0:
             raise ValueError("a clock cannot be advanced by a negative time")
         self._shown += ahead
-        self._wind()
+        self.ring_at(self.rings_at)
 
-    def alarm(self, ring: Callable[[], object]) -> Alarm:
-        """Return an alarm that calls *ring* on the loop; it is not set yet."""
-        alarm = Alarm(self, ring)
-        self._alarms.append(alarm)
-        return alarm
-
-    def timer(self, at: float, ring: Callable[[], None]) -> asyncio.TimerHandle | None:
-        """The loop's timer for the moment *at*; None while the clock stands still."""
-        if self._loop is None or at == inf:
-            return None
-        return self._loop.call_at(self._loop.time() + max(0.0, at - self.now()), ring)
-
-    def _wind(self) -> None:
-        for alarm in self._alarms:
-            alarm.set(alarm.at)
-
-
-class Alarm:
-    """Rings at a set service time, reached by the loop's clock or by `Clock.advance`.
-
-    Attributes:
-        at: When it will ring; infinite for never.
-    """
-
-    def __init__(self, clock: Clock, ring: Callable[[], object]) -> None:
-        self._clock, self._ring = clock, ring
-        self._timer: asyncio.TimerHandle | None = None
-        self.at = inf
-
-    def set(self, at: float) -> None:
-        """Ring at *at*, instead of at the time set before."""
+    def ring_at(self, at: float) -> None:
+        """Set the alarm to *at*, instead of to the time set before."""
         if self._timer is not None:
             self._timer.cancel()
-        self.at = at
-        self._timer = self._clock.timer(at, self._due)
+        self.rings_at, self._timer = at, None
+        if self._loop is not None and at < inf:
+            later = max(0.0, at - self.now())
+            self._timer = self._loop.call_at(self._loop.time() + later, self._due)
+
+    def ring_by(self, at: float) -> None:
+        """Set the alarm to *at*, unless it rings before."""
+        if at < self.rings_at:
+            self.ring_at(at)
 
     def _due(self) -> None:
-        self.at, self._timer = inf, None
-        self._ring()
+        self.rings_at, self._timer = inf, None
+        self.ring()
 
 
 def iso(moment: float, *, digits: int = 3) -> str:

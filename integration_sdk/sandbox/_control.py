@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from ipaddress import ip_address
@@ -24,7 +24,15 @@ from urllib.parse import urlsplit
 from attrs import evolve
 
 from integration_sdk.sandbox._account import DAY, Company, Connection
-from integration_sdk.sandbox._call import Answer, Call, Refused, answer, bad_request, not_found
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Refused,
+    Respond,
+    answer,
+    bad_request,
+    not_found,
+)
 from integration_sdk.sandbox._clock import iso
 from integration_sdk.sandbox._faults import HTML, Faults
 from integration_sdk.sandbox._pushes import VERBS, Operation
@@ -47,17 +55,17 @@ _INLINE = re.compile(rb"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 class Control:
-    """Answers the sandbox's own calls, and leaves all others to *service*."""
+    """Answers the sandbox's own calls, and leaves all *others* to the service."""
 
-    def __init__(self, service: Service, faults: Faults) -> None:
-        self._service, self._faults = service, faults
+    def __init__(self, service: Service, faults: Faults, others: Respond) -> None:
+        self._service, self._faults, self._others = service, faults, others
         self._routes: Mapping[tuple[str, str], Callable[[Call], Answer]] = {
             ("GET", "/"): lambda call: document(),
             ("GET", "/_page/about"): self._about,
             ("GET", "/_page/state"): self._state,
-            ("GET", "/_page/faults"): self._list_faults,
-            ("POST", "/_page/faults"): self._add_faults,
-            ("DELETE", "/_page/faults"): self._end_faults,
+            ("GET", "/_page/faults"): lambda call: answer(faults.listed()),
+            ("POST", "/_page/faults"): partial(self._change, faults.add_listed),
+            ("DELETE", "/_page/faults"): partial(self._change, faults.end_listed),
             ("POST", "/_page/advance"): self._advance,
             ("POST", "/_page/online"): self._bring_online,
         }
@@ -65,7 +73,7 @@ class Control:
     async def respond(self, call: Call) -> Answer:
         """Answer *call*."""
         if call.path != "/" and call.segments[:1] != ["_page"]:
-            return await self._service.respond(call)
+            return await self._others(call)
         try:
             told = self._own(call)
         except Refused as refused:
@@ -98,47 +106,40 @@ class Control:
         if call.method == "POST" and not kind.startswith("application/json"):
             raise Refused(415, "Unsupported media type: send application/json")
 
-    # ------------------------------------------------------------------ what it shows
-
     def _about(self, _call: Call) -> Answer:
-        settings = self._service.settings
-        options = (
-            "options/{dataType}" if settings.published else "dataTypes/{dataType}/options/POST"
-        )
-        companies = list(self._service.companies.values())
-        return answer(
-            {
-                "key": settings.api_key,
-                "credential": self._service.credential,
-                "count": len(companies),
-                "options": "/companies/{companyId}/connections/{connectionId}/" + options,
-                "companies": [_company(company) for company in companies[:COMPANIES_SHOWN]],
-                "dataTypes": {
-                    platform.name: [
-                        {"name": name, "path": list_name(name), "label": shape.name}
-                        for name, shape in platform.shapes.items()
-                    ]
-                    for platform in PLATFORMS
-                },
-            }
-        )
+        settings, companies = self._service.settings, list(self._service.companies.values())
+        path = "options/{dataType}" if settings.published else "dataTypes/{dataType}/options/POST"
+        types = {
+            platform.name: [
+                {"name": name, "path": list_name(name), "label": shape.name}
+                for name, shape in platform.shapes.items()
+            ]
+            for platform in PLATFORMS
+        }
+        about = {
+            "key": settings.api_key,
+            "credential": self._service.credential,
+            "count": len(companies),
+            "options": "/companies/{companyId}/connections/{connectionId}/" + path,
+            "companies": [_company(company) for company in companies[:COMPANIES_SHOWN]],
+            "dataTypes": types,
+        }
+        return answer(about)
 
     def _state(self, call: Call) -> Answer:
         ledger = self._service.ledger
-        return answer(
-            {
-                "now": iso(call.now, digits=0),
-                "companies": len(self._service.companies),
-                "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
-                "recorded": len(ledger),
-                "faults": self._faults.listed(call.now),
-            }
-        )
+        state = {
+            "now": iso(call.now, digits=0),
+            "companies": len(self._service.companies),
+            "pushes": [self._push(push, call.now) for push in ledger.latest(PUSHES_SHOWN)],
+            "recorded": len(ledger),
+            "faults": self._faults.listed(call.now),
+        }
+        return answer(state)
 
     def _push(self, push: Operation, now: float) -> dict[str, Any]:
         company = self._service.companies.get(push.company)
         connection = company and company.connection(push.connection)
-        problems = push.problems if push.status == "Failed" else ()
         return {
             "key": push.key,
             "company": company.name if company else push.company,
@@ -149,28 +150,18 @@ class Control:
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,
             "problems": [
-                f"{problem.item}: {problem.message}" if problem.item else problem.message
-                for problem in problems
+                ": ".join(filter(None, (problem.item, problem.message)))
+                for problem in push.problems
+                if push.status == "Failed"
             ],
         }
 
-    # ------------------------------------------------------------------ what it does
-
-    def _list_faults(self, _call: Call) -> Answer:
-        return answer(self._faults.listed())
-
-    def _add_faults(self, call: Call) -> Answer:
-        return self._changed(call, self._faults.add_listed)
-
-    def _end_faults(self, call: Call) -> Answer:
-        return self._changed(call, self._faults.end_listed)
-
-    def _changed(self, call: Call, change: Callable[[bytes], None]) -> Answer:
+    def _change(self, change: Callable[[bytes], None], call: Call) -> Answer:
         try:
             change(call.body)
         except ValueError as error:
             raise bad_request("faults", str(error)) from None
-        return self._list_faults(call)
+        return answer(self._faults.listed())
 
     def _advance(self, call: Call) -> Answer:
         seconds = call.json_object().get("seconds")
@@ -200,17 +191,13 @@ def _is_local(host: str, bound: str) -> bool:
 def document() -> Answer:
     """Return the page; a browser runs only the scripts that are in its file."""
     html = files("integration_sdk.sandbox").joinpath("_page.html").read_bytes()
-    hashes = {tag.decode(): _hash(text) for tag, text in _INLINE.findall(html)}
+    hashes = {tag: b64encode(sha256(text).digest()).decode() for tag, text in _INLINE.findall(html)}
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; "
         f"form-action 'none'; frame-ancestors 'none'; "
-        f"script-src {hashes['script']}; style-src {hashes['style']}"
+        f"script-src 'sha256-{hashes[b'script']}'; style-src 'sha256-{hashes[b'style']}'"
     )
     return Answer(200, html, {"Content-Security-Policy": policy}, HTML)
-
-
-def _hash(text: bytes) -> str:
-    return f"'sha256-{b64encode(sha256(text).digest()).decode()}'"
 
 
 def _company(company: Company) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import asyncio
 import random
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, wraps
 from inspect import signature
 from itertools import chain, repeat
@@ -42,11 +42,11 @@ from integration_sdk.sandbox._call import (
     Problem,
     Refused,
     Respond,
-    World,
     decode,
     encode,
 )
 from integration_sdk.sandbox._clock import http_date, iso
+from integration_sdk.sandbox._routes import samples
 from integration_sdk.sandbox._service import Service
 from integration_sdk.sandbox._settings import (
     Count,
@@ -76,21 +76,12 @@ _IDENTIFIER = re.compile(r"[^/ ?#]*\d[^/?#]*")
 
 
 class Scope(TypedDict, total=False):
-    """When a rule applies.
-
-    ``route``: ``"POST /push/"`` (a method, part of a path, or both; ``{anything}`` stands for one
-    segment) or a compiled pattern that is searched in ``"POST /companies/..."``. ``skip``: number
-    of matching calls to skip first. ``times``: maximum number of calls it applies to.
-    ``probability``: of applying to a call.
-    """
+    """When a rule applies; `Faults` says what each of them means."""
 
     route: str | re.Pattern[str]
     skip: Whole | None
     times: Count | None
     probability: Annotated[float, Meta(ge=0, le=1)]
-
-
-# ---------------------------------------------------------------------- rules
 
 
 @define(eq=False)
@@ -109,9 +100,7 @@ class Rule:
     act: Act = field(repr=False)
     matches: Callable[[Call], bool] = field(repr=False)
     chance: random.Random = field(repr=False)
-    skip: int = 0
-    times: int | None = None
-    probability: float = 1.0
+    scope: Scope
     in_front: bool = False
     limits: bool = False
     since: float = -inf
@@ -122,7 +111,7 @@ class Rule:
 
     def is_over(self, now: float) -> bool:
         """Return whether it will not apply to any more calls."""
-        return now >= self.until or (self.times is not None and self.hits >= self.times)
+        return now >= self.until or self.hits >= (self.scope.get("times") or inf)
 
     def plain(self) -> Any:
         """Return its entry as JSON has it; what JSON cannot hold is described."""
@@ -133,7 +122,9 @@ class Rule:
         if call.now < self.since or self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
-        if self._seen <= self.skip or self.chance.random() >= self.probability:
+        if self._seen <= (self.scope.get("skip") or 0):
+            return False
+        if self.chance.random() >= self.scope.get("probability", 1.0):
             return False
         self.hits += not self.limits
         return True
@@ -147,17 +138,60 @@ class Rule:
             raise
 
 
+def _answering(answer: Callable[[], Answer | Refused], *, processed: bool = False) -> Act:
+    """Answer in place of the service; with *processed*, after the request is carried out."""
+
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        if processed:
+            await proceed()
+        told = answer()
+        if isinstance(told, Refused):
+            raise told
+        return told
+
+    return act
+
+
+def _changing(**changes: Any) -> Act:
+    """Change parts of the answer on its way."""
+
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        return evolve(await proceed(), **changes)
+
+    return act
+
+
+def _world(**changes: Any) -> Act:
+    """Change the world for a call."""
+
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        call.world = evolve(call.world, **changes)
+        return await proceed()
+
+    return act
+
+
+def _told(change: Callable[[Notices], Notices]) -> Act:
+    """Change the notifications of a push."""
+
+    async def act(call: Call, proceed: Proceed) -> Answer:
+        call.world = evolve(call.world, notices=change(call.world.notices))
+        return await proceed()
+
+    return act
+
+
 class Rules:
     """The rules in force, and how they are added and ended.
 
     Args:
-        samples: Calls that the service has, such as ``GET /companies``; others need a pattern.
+        service: What they act upon; a route has to match one of its calls, or be a pattern.
     """
 
-    def __init__(self, service: Service, samples: Collection[str]) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
         self._chance = random.Random(f"{service.settings.seed}/faults")
-        self._samples = samples
+        self._samples = samples(service.settings.dialect)
         self._rules: list[Rule] = []
 
     def __iter__(self) -> Iterator[Rule]:
@@ -179,12 +213,7 @@ class Rules:
         return await proceed()
 
     def add(
-        self,
-        act: Act,
-        *,
-        in_front: bool = False,
-        outermost: bool = False,
-        **scope: Unpack[Scope],
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Unpack[Scope]
     ) -> Rule:
         """Add a fault of your own: *act* gets the call and a function that proceeds with it.
 
@@ -219,9 +248,7 @@ class Rules:
                 raise ValueError(f"fault {number}: {error}") from None
 
     def listed(self, now: float | None = None) -> list[dict[str, Any]]:
-        """Return entries of `add_listed`, and to how many calls each applied; without those that
-        are over *now*.
-        """
+        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
         rules = [rule for rule in self if now is None or not rule.is_over(now)]
         return [{**rule.plain(), "hits": rule.hits} for rule in rules]
 
@@ -231,10 +258,8 @@ class Rules:
         Raises:
             ValueError: It is no list of faults.
         """
-        ended = [{**entry, "hits": 0} for entry in _entries(text)] if text else None
-        self._rules = [
-            rule for rule in self if ended is not None and {**rule.plain(), "hits": 0} not in ended
-        ]
+        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
+        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
 
     def remove(self, rule: Rule) -> None:
         """End one fault."""
@@ -243,8 +268,6 @@ class Rules:
     def clear(self) -> None:
         """End all faults."""
         self._rules.clear()
-
-    # ------------------------------------------------------------------ how the faults add theirs
 
     def _add(
         self,
@@ -257,72 +280,17 @@ class Rules:
         limits: bool = False,
     ) -> Rule:
         """Add a fault; *only* says which calls it can concern, whatever the route is."""
-        rule = Rule(
-            act,
-            self._matcher(scope.get("route", ""), only),
-            random.Random(self._chance.random()),
-            scope.get("skip") or 0,
-            scope.get("times"),
-            scope.get("probability", 1.0),
-            in_front or outermost,
-            limits,
-        )
+        matches = self._matcher(scope.get("route", ""), only)
+        chance = random.Random(self._chance.random())
+        rule = Rule(act, matches, chance, scope, in_front or outermost, limits)
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 
-    def _answering(
-        self,
-        answer: Callable[[], Answer | Refused],
-        scope: Scope,
-        *,
-        processed: bool = False,
-        seconds: float | None = None,
-        delay: float = 0.0,
-        only: re.Pattern[str] | None = None,
-        in_front: bool = False,
-    ) -> Rule:
-        """Answer in place of the service, for *seconds* of its time, beginning in *delay*.
-
-        With *processed* the request is carried out first.
-        """
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            if processed:
-                await proceed()
-            told = answer()
-            if isinstance(told, Refused):
-                raise told
-            return told
-
-        rule = self._add(act, scope, only=only, in_front=in_front)
+    def _lasting(self, rule: Rule, seconds: float | None, delay: float = 0.0) -> Rule:
+        """Limit *rule* to *seconds* of the service's time, beginning in *delay*."""
         rule.since = self._service.clock.now() + delay
         rule.until = inf if seconds is None else rule.since + seconds
         return rule
-
-    def _changing(self, scope: Scope, only: re.Pattern[str] | None = None, **changes: Any) -> Rule:
-        """Change parts of the answer on its way."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            return evolve(await proceed(), **changes)
-
-        return self._add(act, scope, only=only, in_front=True)
-
-    def _world(
-        self, scope: Scope, only: re.Pattern[str] | None, change: Callable[[World], World]
-    ) -> Rule:
-        """Change the world for a call."""
-
-        async def act(call: Call, proceed: Proceed) -> Answer:
-            call.world = change(call.world)
-            return await proceed()
-
-        return self._add(act, scope, only=only)
-
-    def _told(self, scope: Scope, change: Callable[[Notices], Notices]) -> Rule:
-        """Change the notifications of a push."""
-        return self._world(
-            scope, PUSHES, lambda world: evolve(world, notices=change(world.notices))
-        )
 
     def _draw(self, seconds: Seconds) -> Callable[[], float]:
         if callable(seconds):
@@ -368,8 +336,6 @@ def _pattern(route: str) -> str:
     return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"
 
 
-# ---------------------------------------------------------------------- their arguments
-
 T = TypeVar("T", bound=Rules)
 NAMES: Final[list[str]] = []
 """The names of all faults."""
@@ -407,24 +373,21 @@ def _checking(method: Callable[..., Rule]) -> Callable[..., Rule]:
     return add
 
 
-# ---------------------------------------------------------------------- the faults
-
-
 @_checked
 class Faults(Rules):
     """The faults in force. Each method adds one and returns its `Rule`, for `remove`.
 
-    Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both),
-    ``skip`` calls, ``times`` at most, with a ``probability``. A fault of pushes concerns pushes
-    only, whatever its route. How a push ends, and how that is notified, is decided when it is
-    accepted: such a fault applies to pushes made while it is in force.
+    Each also takes when it applies: ``route="POST /push/"`` (a method, part of a path, or both;
+    ``{anything}`` stands for one segment) or a compiled pattern that is searched in
+    ``"POST /companies/..."``; ``skip`` matching calls, ``times`` at most, with a ``probability``.
+    A fault of pushes concerns pushes only, whatever its route. How a push ends, and how that is
+    notified, is decided when it is accepted: such a fault applies to pushes made while it is in
+    force.
 
     Raises:
         ValueError: A value cannot be, or the route matches no call that the service has. For
             other addresses, give a compiled pattern.
     """
-
-    # ------------------------------------------------------------------ refusals
 
     def status(
         self,
@@ -450,7 +413,7 @@ class Faults(Rules):
                 return Refused(code, headers=headers)
             return Answer(code, content, headers, content_type)
 
-        return self._answering(answer, scope, processed=processed)
+        return self._add(_answering(answer, processed=processed), scope)
 
     def html_from_proxy(
         self, status: Status = 502, *, processed: bool = False, **scope: Unpack[Scope]
@@ -458,11 +421,11 @@ class Faults(Rules):
         """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
         page = f"<html><head><title>{status}</title></head><body>{status} from proxy</body></html>"
         answer = Answer(status, page.encode(), content_type=HTML)
-        return self._answering(lambda: answer, scope, processed=processed, in_front=True)
+        return self._add(_answering(lambda: answer, processed=processed), scope, in_front=True)
 
     def not_ready(self, seconds: Duration | None = None, **scope: Unpack[Scope]) -> Rule:
         """409: the data set is not ready, for *seconds* of the service's time or for good."""
-        return self._answering(partial(Refused, 409), scope, seconds=seconds)
+        return self._lasting(self._add(_answering(partial(Refused, 409)), scope), seconds)
 
     def unavailable(
         self,
@@ -474,15 +437,16 @@ class Faults(Rules):
     ) -> Rule:
         """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
         refused = partial(Refused, 503, headers=_retry_after(retry_after))
-        return self._answering(refused, scope, seconds=seconds, delay=delay, in_front=True)
+        rule = self._add(_answering(refused), scope, in_front=True)
+        return self._lasting(rule, seconds, delay)
 
     def expire_account(self, **scope: Unpack[Scope]) -> Rule:
         """402 to any request: the free account has expired."""
-        return self._answering(account_expired, scope, in_front=True)
+        return self._add(_answering(account_expired), scope, in_front=True)
 
     def no_push_list(self, status: Literal[404, 405] = 404, **scope: Unpack[Scope]) -> Rule:
         """There is no list of pushes (404 or 405)."""
-        return self._answering(partial(Refused, status), scope, only=PUSH_LIST)
+        return self._add(_answering(partial(Refused, status)), scope, only=PUSH_LIST)
 
     def rate_limit(
         self,
@@ -540,8 +504,6 @@ class Faults(Rules):
         # Outermost, so that time spent in other faults counts as work.
         return self._add(act, scope, outermost=True, limits=True)
 
-    # ------------------------------------------------------------------ time and the line
-
     def latency(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Wait *seconds* before looking at a request."""
         draw = self._draw(seconds)
@@ -566,12 +528,12 @@ class Faults(Rules):
     def drop_connection(self, *, before: bool = True, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection instead of answering, *before* or after carrying out the request."""
         if before:
-            return self._answering(lambda: Answer(dropped=True), scope, in_front=True)
-        return self._changing(scope, dropped=True)
+            return self._add(_answering(lambda: Answer(dropped=True)), scope, in_front=True)
+        return self._add(_changing(dropped=True), scope, in_front=True)
 
     def lose_answer(self, **scope: Unpack[Scope]) -> Rule:
         """The push is recorded and its answer lost."""
-        return self._changing(scope, PUSHES, dropped=True)
+        return self._add(_changing(dropped=True), scope, only=PUSHES, in_front=True)
 
     def truncate(self, at_byte: Whole, **scope: Unpack[Scope]) -> Rule:
         """Cut the connection after *at_byte* bytes of the answer's body."""
@@ -579,17 +541,15 @@ class Faults(Rules):
         async def pieces(body: bytes) -> AsyncIterator[bytes]:
             yield body[:at_byte]
 
-        return self._changing(scope, pieces=pieces)
-
-    # ------------------------------------------------------------------ lists
+        return self._add(_changing(pieces=pieces), scope, in_front=True)
 
     def cap_page_size(self, size: Count = 2000, **scope: Unpack[Scope]) -> Rule:
         """Pages hold at most *size* items, whatever was asked for."""
-        return self._world(scope, None, lambda world: evolve(world, page_size_cap=size))
+        return self._add(_world(page_size_cap=size), scope)
 
     def list_lag(self, seconds: Duration, **scope: Unpack[Scope]) -> Rule:
         """Pushes appear in the list *seconds* after their request."""
-        return self._world(scope, PUSH_LIST, lambda world: evolve(world, list_lag=seconds))
+        return self._add(_world(list_lag=seconds), scope, only=PUSH_LIST)
 
     def drift(
         self,
@@ -629,12 +589,10 @@ class Faults(Rules):
 
         return self._add(act, scope, only=DATA_LISTS)
 
-    # ------------------------------------------------------------------ pushes
-
     def push_seconds(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Asynchronous platforms take *seconds* for a push."""
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_seconds=draw))
+        return self._add(_world(push_seconds=draw), scope, only=PUSHES)
 
     def fail_next_push(
         self, message: str, *, item: str | None = None, **scope: Unpack[Scope]
@@ -642,7 +600,7 @@ class Faults(Rules):
         """The next push, or the next ``times=``, fails with *message*."""
         scope.setdefault("times", 1)
         problem = Problem(item, message, "PlatformValidator")
-        return self._world(scope, PUSHES, lambda world: evolve(world, push_failure=problem))
+        return self._add(_world(push_failure=problem), scope, only=PUSHES)
 
     def late_effect(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
@@ -658,7 +616,7 @@ class Faults(Rules):
                 "no push is processed after its deadline"
             )
         draw = self._draw(seconds)
-        return self._world(scope, PUSHES, lambda world: evolve(world, late_effect=draw))
+        return self._add(_world(late_effect=draw), scope, only=PUSHES)
 
     def foreign_writer(
         self, record: Mapping[str, Any], *, before: bool = True, **scope: Unpack[Scope]
@@ -681,22 +639,22 @@ class Faults(Rules):
 
         return self._add(act, scope, only=PUSHES)
 
-    # ------------------------------------------------------------------ notifications
-
     def lose_notifications(self, **scope: Unpack[Scope]) -> Rule:
         """Subscribers are not notified of the ends of these pushes."""
-        return self._told(scope, lambda notices: ())
+        return self._add(_told(lambda notices: ()), scope, only=PUSHES)
 
     def double_notifications(self, copies: Count = 2, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *copies* times, with the same id."""
-        return self._told(scope, lambda notices: notices * copies)
+        return self._add(_told(lambda notices: notices * copies), scope, only=PUSHES)
 
     def delay_notifications(self, seconds: Seconds, **scope: Unpack[Scope]) -> Rule:
         """Each notification is sent *seconds* late; with a span they overtake each other."""
         draw = self._draw(seconds)
-        return self._told(
-            scope, lambda notices: tuple(evolve(one, delay=one.delay + draw()) for one in notices)
-        )
+
+        def delayed(notices: Notices) -> Notices:
+            return tuple(evolve(one, delay=one.delay + draw()) for one in notices)
+
+        return self._add(_told(delayed), scope, only=PUSHES)
 
     def forge_notifications(
         self, how: Forgery = "signature", *, instead: bool = False, **scope: Unpack[Scope]
@@ -708,7 +666,9 @@ class Faults(Rules):
         authentic, but claims Success as soon as the push is recorded.
         """
         forged = Notice(forged=how)
-        return self._told(scope, lambda notices: (forged, *(() if instead else notices)))
+        return self._add(
+            _told(lambda notices: (forged, *(() if instead else notices))), scope, only=PUSHES
+        )
 
 
 @define

@@ -21,11 +21,12 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import frozen
 
 from integration_sdk.sandbox._call import DEEPEST, Answer, Call, bad_request, encode
 
@@ -34,12 +35,10 @@ MAXIMUM_PAGE_SIZE = 5000
 MAXIMUM_PAGE = 2**31 - 1
 LONGEST_QUERY = 2048
 T = TypeVar("T")
-Row = Mapping[str, Any]
-Test = Callable[[Row], bool]
 Value = bool | Decimal | datetime | str
-
-
-# ---------------------------------------------------------------------- pages
+Values = tuple[Value | None, ...]
+"""What a record has of the properties that are asked for, in a form that can be compared."""
+Test = Callable[[Values], bool]
 
 
 @frozen
@@ -50,14 +49,9 @@ class Page:
     size: int
 
     @property
-    def start(self) -> int:
-        """Index of its first item."""
-        return (self.number - 1) * self.size
-
-    @property
-    def stop(self) -> int:
-        """Index after its last item."""
-        return self.number * self.size
+    def items(self) -> slice:
+        """Where its items are in the list."""
+        return slice((self.number - 1) * self.size, self.number * self.size)
 
 
 def wanted_page(call: Call) -> Page:
@@ -71,7 +65,7 @@ def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> An
     """Return the page envelope around *rows*, each a JSON item."""
     envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
     links = {"self": call.path, "current": _href(call, page, page.number)}
-    if page.stop < total:
+    if page.items.stop < total:
         links["next"] = _href(call, page, page.number + 1)
     if page.number > 1:
         links["previous"] = _href(call, page, page.number - 1)
@@ -113,18 +107,14 @@ def listed(
         rows = list(map(write, items))
         if rows:
             chooser.check([rows[0], rare], rows)
-        chooser.look(range(len(rows)), rows)
+        chooser.look(range(len(rows)), chooser.read(rows))
         items = [items[number] for number in chooser.chosen()]
-    return page_answer(call, page, len(items), map(write, items[page.start : page.stop]))
+    return page_answer(call, page, len(items), map(write, items[page.items]))
 
-
-# ---------------------------------------------------------------------- the filter
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _COMPARISON = re.compile(rf"\s*({_NAME})\s*(>=|<=|!=|=|~|>|<)([^&|{{}}]*)")
 _MARK = re.compile(r"\s*(&&|\|\||\{|\})")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_ABSENT: Any = object()
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -133,6 +123,30 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
 }
+
+
+@frozen
+class Comparison:
+    """``name sign text``; *number* is the place of its value among those that are read."""
+
+    name: str
+    sign: str
+    text: str
+    number: int
+
+    def matches(self, values: Values) -> bool:
+        """Return whether a record with these *values* matches."""
+        found = values[self.number]
+        if found is not None and self.sign == "~":
+            return self.text.lower() in str(found)
+        wanted = None if found is None else _READERS[type(found)](self.text)
+        return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
+
+    def check(self, sample: Value | None) -> None:
+        """Refuse a comparison that the value in a *sample* does not allow."""
+        if sample is not None and self.sign != "~" and _READERS[type(sample)](self.text) is None:
+            message = f"{self.text!r} cannot be compared with {self.name}"
+            raise bad_request("query", message, "Query")
 
 
 class _Parser:
@@ -150,16 +164,18 @@ class _Parser:
             raise self._bad("expected && or ||")
 
     def _any_of(self) -> Test:
-        tests = [self._all_of()]
-        while self._take("||"):
-            tests.append(self._all_of())
-        return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
+        return self._joined("||", self._all_of, any)
 
     def _all_of(self) -> Test:
-        tests = [self._term()]
-        while self._take("&&"):
-            tests.append(self._term())
-        return tests[0] if len(tests) == 1 else lambda row: all(test(row) for test in tests)
+        return self._joined("&&", self._term, all)
+
+    def _joined(
+        self, mark: str, part: Callable[[], Test], how: Callable[[Iterable[bool]], bool]
+    ) -> Test:
+        tests = [part()]
+        while self._take(mark):
+            tests.append(part())
+        return tests[0] if len(tests) == 1 else lambda values: how(test(values) for test in tests)
 
     def _term(self) -> Test:
         if not self._take("{"):
@@ -181,7 +197,7 @@ class _Parser:
         if not text:
             raise self._bad(f"{name}{sign} has no value")
         self._at = match.end()
-        self.comparisons.append(Comparison(name, sign, text))
+        self.comparisons.append(Comparison(name, sign, text, len(self.comparisons)))
         return self.comparisons[-1].matches
 
     def _take(self, mark: str) -> bool:
@@ -195,109 +211,77 @@ class _Parser:
         return bad_request("query", f"the query is not valid at character {self._at}: {why}")
 
 
-@define
-class Comparison:
-    """``name sign text``, evaluated on one record after the other."""
-
-    name: str
-    sign: str
-    text: str
-    _value: Callable[[Row], Any] = field(init=False)
-    _wanted: dict[type, Value | None] = field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        self._value = _getter(self.name)
-
-    def matches(self, row: Row) -> bool:
-        """Return whether *row* matches."""
-        found = _comparable(self._value(row))
-        if found is not None and self.sign == "~":
-            return self.text.lower() in str(found)
-        wanted = None if found is None else self._as(type(found))
-        return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
-
-    def check(self, sample: Row) -> None:
-        """Refuse a comparison that the value in *sample* does not allow."""
-        _check_single("query", self.name, sample)
-        found = _comparable(self._value(sample))
-        if found is not None and self.sign != "~" and self._as(type(found)) is None:
-            message = f"{self.text!r} cannot be compared with {self.name}"
-            raise bad_request("query", message, "Query")
-
-    def _as(self, kind: type) -> Value | None:
-        if kind not in self._wanted:
-            self._wanted[kind] = _READERS[kind](self.text)
-        return self._wanted[kind]
-
-
 class Chooser:
-    """Collects the numbers of the rows that match a query, and orders them."""
+    """Collects the numbers of the records that match a query, and orders them.
+
+    Attributes:
+        names: The properties that are asked for: those of the query, then that of the order.
+    """
 
     def __init__(self, query: str | None, order_by: str | None) -> None:
         parser = _Parser(query) if query else None
         self._test = parser.test if parser else None
         self._comparisons = parser.comparisons if parser else []
-        self._name = order_by.removeprefix("-") if order_by else None
-        if self._name is not None and not re.fullmatch(_NAME, self._name):
-            raise bad_request("orderBy", f"{self._name!r} is no property", "Query")
-        self._descending = bool(order_by and order_by.startswith("-"))
-        self._asked = [("query", comparison.name) for comparison in self._comparisons]
-        self._asked += [("orderBy", self._name)] if self._name else []
-        self._read = _reader([name for _, name in self._asked])
-        self._key = _order_key(self._name) if self._name else None
-        self._found: list[int] = []
-        self._keys: dict[int, Any] = {}
+        self.names = [comparison.name for comparison in self._comparisons]
+        self._is_ordered, self._descending = bool(order_by), (order_by or "").startswith("-")
+        if order_by:
+            self.names.append(order_by.removeprefix("-"))
+            if not re.fullmatch(_NAME, self.names[-1]):
+                raise bad_request("orderBy", f"{self.names[-1]!r} is no property", "Query")
+        self._find = _finder(self.names)
+        self._chosen: list[tuple[tuple[int, Any], int]] = []
 
-    def check(self, samples: Collection[bytes], others: Iterable[bytes]) -> None:
-        """Refuse comparisons that *samples* do not allow, and names that no row has."""
-        for sample in map(self._read, samples):
+    def check(self, samples: Iterable[bytes], others: Iterable[bytes]) -> None:
+        """Refuse comparisons that *samples* do not allow, and names that no record has."""
+        asked = ["query"] * len(self._comparisons) + ["orderBy"] * self._is_ordered
+        examples = list(map(self._find, samples))
+        for found in examples:
+            for item, name, value in zip(asked, self.names, found, strict=True):
+                if isinstance(value, dict | list):
+                    message = f"{name} is no single value: use a property of it"
+                    raise bad_request(item, message, "Query")
             for comparison in self._comparisons:
-                comparison.check(sample)
-            if self._name is not None:
-                _check_single("orderBy", self._name, sample)
-        missing = self._asked
-        for row in map(self._read, chain(samples, others)):
-            missing = [(item, name) for item, name in missing if _getter(name)(row) is _ABSENT]
+                comparison.check(_comparable(found[comparison.number]))
+        missing = list(range(len(asked)))
+        for found in chain(examples, map(self._find, others)):
+            missing = [number for number in missing if found[number] is _ABSENT]
             if not missing:
                 return
-        for item, name in missing:
-            raise bad_request(item, f"{name} is no property of these records", "Query")
+        for number in missing:
+            message = f"{self.names[number]} is no property of these records"
+            raise bad_request(asked[number], message, "Query")
 
-    def look(self, numbers: Sequence[int], rows: Sequence[bytes]) -> None:
-        """Examine *rows*, which have these *numbers*."""
-        for number, row in zip(numbers, rows, strict=True):
-            record = self._read(row)
-            if self._test is None or self._test(record):
-                self._found.append(number)
-                if self._key is not None:
-                    self._keys[number] = self._key(record)
+    def read(self, rows: Iterable[bytes]) -> list[Values]:
+        """Return the values of `names` in each row; the part of a search that takes time."""
+        return [tuple(map(_comparable, self._find(row))) for row in rows]
+
+    def look(self, numbers: Iterable[int], records: Iterable[Values]) -> None:
+        """Examine the *records* that have these *numbers*."""
+        for number, values in zip(numbers, records, strict=True):
+            if self._test is None or self._test(values):
+                self._chosen.append((_rank(values[-1]) if self._is_ordered else (0, 0), number))
 
     def chosen(self) -> list[int]:
-        """Return the numbers of the matching rows, in order."""
-        if self._key is not None:
-            self._found.sort(key=self._keys.__getitem__, reverse=self._descending)
-        return self._found
+        """Return the numbers of the matching records, in order; those without the value first."""
+        if self._is_ordered:
+            self._chosen.sort(key=itemgetter(0), reverse=self._descending)
+        return [number for _, number in self._chosen]
 
 
-def _check_single(item: str, name: str, sample: Row) -> None:
-    """Refuse *name* if *sample* holds more than a single value there."""
-    if isinstance(_getter(name)(sample), (dict, list)):
-        message = f"{name} is no single value: use a property of it"
-        raise bad_request(item, message, "Query")
-
-
-# ---------------------------------------------------------------------- values
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_ABSENT: Any = object()
 
 
 def _comparable(value: Any) -> Value | None:
     """Return *value* in a comparable form; None if it has none."""
     if isinstance(value, str):
         return (_moment(value) if _DATE.match(value) else None) or value.lower()
-    if isinstance(value, (bool, Decimal)):
+    if isinstance(value, bool | Decimal):
         return value
-    return Decimal(value) if isinstance(value, (int, float)) else None
+    return Decimal(value) if isinstance(value, int | float) else None
 
 
+@lru_cache(maxsize=1024)
 def _number(text: str) -> Decimal | None:
     try:
         number = Decimal(text)
@@ -306,6 +290,7 @@ def _number(text: str) -> Decimal | None:
     return number if number.is_finite() else None
 
 
+@lru_cache(maxsize=4096)
 def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
@@ -323,39 +308,27 @@ _READERS: Mapping[type, Callable[[str], Value | None]] = {
 _RANKS = {kind: rank for rank, kind in enumerate(_READERS, 1)}
 
 
-def _getter(name: str) -> Callable[[Row], Any]:
-    """Return a function that reads the value at a dotted *name*, or the absent mark."""
-    first, *others = name.split(".")
-
-    def value(row: Row) -> Any:
-        found = row.get(first, _ABSENT)
-        for part in others:
-            found = found.get(part, _ABSENT) if isinstance(found, dict) else _ABSENT
-        return found
-
-    return value
+def _rank(value: Value | None) -> tuple[int, Any]:
+    return (0, 0) if value is None else (_RANKS[type(value)], value)
 
 
-def _order_key(name: str) -> Callable[[Row], tuple[int, Any]]:
-    """Return a sort key by the property *name*; records without it come first."""
-    value = _getter(name)
-
-    def key(row: Row) -> tuple[int, Any]:
-        found = _comparable(value(row))
-        return (0, 0) if found is None else (_RANKS[type(found)], found)
-
-    return key
-
-
-def _reader(names: list[str]) -> Callable[[bytes], Row]:
-    """Return a decoder of only those top-level properties that *names* need."""
+def _finder(names: list[str]) -> Callable[[bytes], list[Any]]:
+    """Return what finds the values of dotted *names* in a row, decoding no more than they need."""
     tops = sorted({name.partition(".")[0] for name in names})
     fields = [(f"field_{n}", Any, _ABSENT) for n in range(len(tops))]
     renamed = {f"field_{n}": top for n, top in enumerate(tops)}
     struct = msgspec.defstruct("Row", fields, rename=renamed)
     decode = msgspec.json.Decoder(struct, float_hook=Decimal).decode
+    paths = [(tops.index(first), parts) for first, *parts in (name.split(".") for name in names)]
 
-    def read(row: bytes) -> Row:
-        return dict(zip(tops, msgspec.structs.astuple(decode(row)), strict=True))
+    def find(row: bytes) -> list[Any]:
+        values = msgspec.structs.astuple(decode(row))
+        return [_inside(values[top], parts) for top, parts in paths]
 
-    return read
+    return find
+
+
+def _inside(value: Any, parts: list[str]) -> Any:
+    for part in parts:
+        value = value.get(part, _ABSENT) if isinstance(value, dict) else _ABSENT
+    return value

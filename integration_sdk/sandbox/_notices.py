@@ -87,9 +87,6 @@ class Delivery:
     body: bytes = field(repr=False)
 
 
-# ---------------------------------------------------------------------- what is sent
-
-
 @frozen
 class _Letter:
     """A notification on its way to one subscriber, with the same id in every attempt."""
@@ -165,9 +162,6 @@ def _body(to: Subscription, op: Operation, message_id: str, key: str, status: st
     )
 
 
-# ---------------------------------------------------------------------- who is told, and when
-
-
 class Notifier:
     """Posts notifications to subscribers.
 
@@ -183,7 +177,7 @@ class Notifier:
         self._subscriptions: list[Subscription] = []
         self._outbox: list[tuple[float, int, _Letter]] = []
         self._turns = count()
-        self._alarm = clock.alarm(self._look)
+        clock.ring, ledger.watch, ledger.ends_at = self._look, self._told, self._ring_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
@@ -193,32 +187,24 @@ class Notifier:
         self, url: str, style: Style, authorization: str | None, secret: str | None
     ) -> Subscription:
         """Notify *url* of the ends of pushes from now on; ValueError if that makes no sense."""
-        to = self._subscription(url, style, authorization, secret)
-        self._ledger.settle(self._clock.now())
-        self._subscriptions.append(to)
-        self._ledger.watcher = self
-        self.due(self._ledger.next_end())
-        return to
-
-    def _subscription(
-        self, url: str, style: Style, authorization: str | None, secret: str | None
-    ) -> Subscription:
-        parts = urlsplit(allowed(str, "url", url))
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(
-                f"a notification is posted to an http:// or https:// address, not {url!r}"
-            )
         allowed(Style, "style", style)
         allowed(HeaderText | None, "authorization", authorization)
-        allowed(str | None, "secret", secret)
+        parts = urlsplit(allowed(str, "url", url))
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            why = "a notification is posted to an http:// or https:// address"
+            raise ValueError(f"{why}, not {url!r}")
         if style == "rule" and secret is not None:
             raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
         ids = {"rule_id": new_uuid(self._chance), "client_id": new_uuid(self._chance)}
         if style == "signed":
-            secret = _new_secret(self._chance) if secret is None else secret
+            secret = _new_secret(self._chance) if secret is None else allowed(str, "secret", secret)
             if _SECRET.fullmatch(secret) is None:
                 raise ValueError("a secret has the form whsec_<base64>")
-        return Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
+        to = Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
+        self._ledger.settle(self._clock.now())
+        self._subscriptions.append(to)
+        self._ring_by(self._ledger.next_end())
+        return to
 
     def unsubscribe(self, to: Subscription) -> None:
         """Stop notifying *to*."""
@@ -226,8 +212,7 @@ class Notifier:
         self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
         heapify(self._outbox)
         if not self._subscriptions:
-            self._ledger.watcher = None
-            self._alarm.set(inf)
+            self._clock.ring_at(inf)
 
     async def stop(self) -> None:
         """Drop pending notifications; no task or socket is left."""
@@ -239,28 +224,16 @@ class Notifier:
             session, self._session = self._session, None
             await session.close()
 
-    # ------------------------------------------------------------------ what the ledger tells
-
-    def recorded(self, operation: Operation) -> None:
-        """Send the forged notifications that claim *operation* has ended before it has."""
-        if any(notice.forged == "early" for notice in operation.notices):
-            for to in self._subscriptions:
-                self._put(operation.requested, self._letter(to, operation, "", "early"))
-
-    def due(self, end: float) -> None:
-        """Look at the ledger at *end*."""
-        if end < self._alarm.at:
-            self._alarm.set(end)
-
-    def ended(self, operation: Operation) -> None:
-        """Schedule the notifications of *operation*."""
-        at = operation.completed or self._clock.now()
+    def _told(self, operation: Operation) -> None:
+        """Schedule the notifications of the end of *operation*, or those that forge it."""
+        begins = operation.completed is None
+        at = operation.requested if begins else operation.end
         for to in self._subscriptions:
-            message_id = new_uuid(self._chance)
+            message_id = "" if begins else new_uuid(self._chance)  # a forged one has its own
             for notice in operation.notices:
-                if notice.forged != "early":
-                    told = self._letter(to, operation, message_id, notice.forged)
-                    self._put(at + notice.delay, told)
+                if (notice.forged == "early") == begins:
+                    letter = self._letter(to, operation, message_id, notice.forged)
+                    self._put(at + notice.delay, letter)
 
     def _letter(
         self, to: Subscription, operation: Operation, message_id: str, forged: Forgery | None
@@ -273,11 +246,13 @@ class Notifier:
             status, message_id = "Success", new_uuid(self._chance)
         return _Letter(to, message_id, key, _body(to, operation, message_id, key, status), forged)
 
-    # ------------------------------------------------------------------ posting
-
     def _put(self, at: float, told: _Letter) -> None:
         heappush(self._outbox, (at, next(self._turns), told))
-        self.due(at)
+        self._ring_by(at)
+
+    def _ring_by(self, at: float) -> None:
+        if self._subscriptions:
+            self._clock.ring_by(at)
 
     def _look(self) -> None:
         now = self._clock.now()
@@ -287,9 +262,7 @@ class Notifier:
             task = asyncio.get_running_loop().create_task(self._deliver(told))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._subscriptions:
-            waiting = self._outbox[0][0] if self._outbox else inf
-            self._alarm.set(min(waiting, self._ledger.next_end()))
+        self._ring_by(min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])]))
 
     async def _deliver(self, told: _Letter) -> None:
         async with self._places:

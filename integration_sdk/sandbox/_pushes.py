@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import heapq
 import json
-import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import count, islice
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
 from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._schemas import Shape, filled, judged, option_name, without_unlisted
-from integration_sdk.sandbox._settings import Spelling, new_uuid
+from integration_sdk.sandbox._schemas import Shape, filled, option_name, without_unlisted
+from integration_sdk.sandbox._settings import Spelling
 
 
 @frozen
@@ -106,11 +105,6 @@ class Operation:
         """The record that was sent, or None."""
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
-    def judge(self, *, strict: bool) -> None:
-        """Determine why the platform refuses the record, or which of its fields it drops."""
-        problems, warnings = judged(self.shape, decode(self.sent), strict=strict)
-        self.problems, self.warnings = tuple(problems), tuple(warnings)
-
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
         """Return the record as it appears in the platform, with what the platform fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
@@ -187,39 +181,26 @@ def _changes(op: Operation) -> list[dict[str, Any]] | None:
     return [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
 
 
-class Watcher(Protocol):
-    """Who is told of pushes."""
-
-    def recorded(self, operation: Operation) -> None:
-        """*operation* has been recorded."""
-        ...
-
-    def due(self, end: float) -> None:
-        """A push will end at *end*."""
-        ...
-
-    def ended(self, operation: Operation) -> None:
-        """*operation* has ended."""
-        ...
-
-
 class Ledger:
     """Every push that the service has recorded, in the order of the requests.
 
     Args:
-        chance: Determines keys.
         take_effect: Called once with each push that ends without known problems; sets its
             ``data``, or ``problems`` found only then.
+
+    Attributes:
+        watch: Called with each push once it is recorded, and again once it has ended.
+        ends_at: Called with the time at which a push will end.
     """
 
-    def __init__(self, chance: random.Random, take_effect: Callable[[Operation], None]) -> None:
-        self._chance = chance
+    def __init__(self, take_effect: Callable[[Operation], None]) -> None:
         self._take_effect = take_effect
         self._ending: list[tuple[float, int, Operation]] = []
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
-        self.watcher: Watcher | None = None
+        self.watch: Callable[[Operation], None] = lambda operation: None
+        self.ends_at: Callable[[float], None] = lambda end: None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
@@ -231,16 +212,11 @@ class Ledger:
         """The last *count* pushes, the newest first."""
         return list(islice(reversed(self._by_key.values()), count))
 
-    def new_key(self) -> str:
-        """A ``pushOperationKey`` not used before."""
-        return new_uuid(self._chance)
-
     def record(self, operation: Operation) -> None:
         """Add *operation*."""
         self._by_key[operation.key] = operation
         self._of_company.setdefault(operation.company, []).append(operation)
-        if self.watcher is not None:
-            self.watcher.recorded(operation)
+        self.watch(operation)
         self._note_end(operation)
 
     def hurry(self, operation: Operation, ends: float) -> None:
@@ -277,8 +253,7 @@ class Ledger:
     def _note_end(self, operation: Operation) -> None:
         if operation.end < inf:
             heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
-            if self.watcher is not None:
-                self.watcher.due(operation.end)
+            self.ends_at(operation.end)
 
     def _finish(self, operation: Operation, at: float) -> None:
         # "The service guarantees the operation is not processed after the deadline." Only the
@@ -293,5 +268,4 @@ class Ledger:
             operation.status = "Failed" if operation.problems else "Success"
         operation.completed = at
         operation.row = None
-        if self.watcher is not None:
-            self.watcher.ended(operation)
+        self.watch(operation)

@@ -6,20 +6,22 @@ ones. The dialects differ in the path of push options and in how a company is ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.message import Message
 from email.parser import BytesParser
+from functools import cache
 from math import inf
 from typing import Any
 
 from attrs import frozen
 
-from integration_sdk.sandbox._account import Company, Connection, schedules
+from integration_sdk.sandbox._account import Company, Connection
 from integration_sdk.sandbox._books import KINDS, DataSet
 from integration_sdk.sandbox._call import (
     Answer,
     Call,
+    Problem,
     Refused,
     answer,
     bad_request,
@@ -29,12 +31,15 @@ from integration_sdk.sandbox._call import (
 from integration_sdk.sandbox._lists import listed
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._schemas import DATA_TYPES, describe, list_name, option_name
-from integration_sdk.sandbox._service import Endpoint, Service
-from integration_sdk.sandbox._settings import DialectName, new_uuid
+from integration_sdk.sandbox._service import Service
+from integration_sdk.sandbox._settings import FREE_COMPANIES, DialectName, new_uuid
 
+Endpoint = Callable[[Service, Call], Awaitable[Answer]]
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
 LONGEST_TIMEOUT = 2**31 - 1
+FREE_SYNC_HOURS = 24
+_FLAGS = {None, "true", "false", "True", "False"}
 
 
 @frozen
@@ -74,48 +79,44 @@ def route(*addresses: str, dialect: DialectName | None = None) -> Callable[[Endp
     return note
 
 
-class Router:
-    """The routes of a dialect.
+@cache
+def _routes_of(dialect: DialectName) -> list[Route]:
+    routes = [route for route in _ROUTES if route.dialect in {None, dialect}]
+    # Literal segments match before placeholders: "{" sorts after every letter.
+    return sorted(routes, key=lambda route: route.parts)
 
-    Attributes:
-        samples: A call of each kind, such as ``GET /companies/{companyId}/data/invoices``.
+
+def samples(dialect: DialectName) -> list[str]:
+    """Return a call of each kind, such as ``GET /companies/{companyId}/data/invoices``."""
+    return [
+        f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
+        for route in _routes_of(dialect)
+        for name in sorted({"bankAccounts", *KINDS, *DATA_TYPES})
+    ]
+
+
+def find(dialect: DialectName, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+    """Return the endpoint for *method* on the path of *segments*, and the placeholders' values.
+
+    Refuses an unknown path with 404, a method that the path does not have with 405.
     """
-
-    def __init__(self, dialect: DialectName) -> None:
-        routes = [route for route in _ROUTES if route.dialect in {None, dialect}]
-        # Literal segments match before placeholders: "{" sorts after every letter.
-        self._routes = sorted(routes, key=lambda route: route.parts)
-        self.samples = [
-            f"{route.method} /{'/'.join(route.parts)}".replace("{dataType}", name)
-            for route in routes
-            for name in sorted({"bankAccounts", *KINDS, *DATA_TYPES})
-        ]
-
-    def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
-        """Return the endpoint for *method* on the path of *segments*, and the placeholders' values.
-
-        Refuses an unknown path with 404, a method that the path does not have with 405.
-        """
-        allowed: set[str] = set()
-        for route in self._routes:
-            values = route.match(segments)
-            if values is None:
-                continue
-            if route.method == method:
-                return route.endpoint, values
-            allowed.add(route.method)
-        if not allowed:
-            raise not_found("there is no such address")
-        raise wrong_method(method, allowed)
+    allowed: set[str] = set()
+    for route in _routes_of(dialect):
+        values = route.match(segments)
+        if values is None:
+            continue
+        if route.method == method:
+            return route.endpoint, values
+        allowed.add(route.method)
+    if not allowed:
+        raise not_found("there is no such address")
+    raise wrong_method(method, allowed)
 
 
 def wrong_method(method: str, allowed: set[str]) -> Refused:
     """405 at an address that has the *allowed* methods only."""
     headers = {"Allow": ", ".join(sorted(allowed))}
     return Refused(405, f"Method not allowed: {method}", headers=headers)
-
-
-# ---------------------------------------------------------------------- push options
 
 
 # Assumed: the update's options ("not shown") as in 2021.
@@ -131,27 +132,16 @@ async def get_options(service: Service, call: Call) -> Answer:
     return answer(describe(shape, published=service.settings.published))
 
 
-# ---------------------------------------------------------------------- pushing
-
-
-@route(f"POST {K}/push/{{dataType}}")
-async def create(service: Service, call: Call) -> Answer:
-    """Create a record: a push operation, normally Pending."""
-    return _push(service, call, "POST")
-
-
-@route(f"PUT {K}/push/{{dataType}}/{{recordId}}")
-async def update(service: Service, call: Call) -> Answer:
-    """Replace a record: a push operation."""
-    if call.param("forceUpdate") not in {None, "true", "false", "True", "False"}:
+@route(
+    f"POST {K}/push/{{dataType}}",
+    f"PUT {K}/push/{{dataType}}/{{recordId}}",
+    f"DELETE {K}/push/{{dataType}}/{{recordId}}",
+)
+async def push(service: Service, call: Call) -> Answer:
+    """Create, replace or delete a record: a push operation, normally Pending."""
+    if call.method == "PUT" and call.param("forceUpdate") not in _FLAGS:
         raise bad_request("forceUpdate", "forceUpdate is true or false")
-    return _push(service, call, "PUT")
-
-
-@route(f"DELETE {K}/push/{{dataType}}/{{recordId}}")
-async def delete(service: Service, call: Call) -> Answer:
-    """Delete a record: no body; a push operation."""
-    return _push(service, call, "DELETE")
+    return _push(service, call, call.method)
 
 
 @route(
@@ -162,14 +152,10 @@ async def attach(service: Service, call: Call) -> Answer:
     """Attach a file: multipart with a ``file``; a push operation."""
     head = f"Content-Type: {call.headers.get('Content-Type', '')}\r\n\r\n".encode()
     parts = BytesParser().parsebytes(head + call.body).get_payload()
-    named = [_field_name(part) for part in parts] if isinstance(parts, list) else []
-    if "file" not in named:
+    if not isinstance(parts, list) or "file" not in map(_field_name, parts):
         raise bad_request("file", "an attachment is sent as multipart/form-data, field file")
     call.names.setdefault("dataType", "bills")
     return _push(service, call, "ATTACH")
-
-
-# ---------------------------------------------------------------------- monitoring pushes
 
 
 @route(f"GET {C}/push")
@@ -194,9 +180,6 @@ async def get_push(service: Service, call: Call) -> Answer:
     return _told(service, operation)
 
 
-# ---------------------------------------------------------------------- companies
-
-
 @route("GET /companies")
 async def list_companies(service: Service, call: Call) -> Answer:
     """A page of companies, in the order of their creation."""
@@ -207,7 +190,10 @@ async def list_companies(service: Service, call: Call) -> Answer:
 async def create_company(service: Service, call: Call) -> Answer:
     """A company without connections; 402 beyond the plan's limit."""
     name, description = _naming(call.json_object())
-    service.plan.check_companies(len(service.companies))
+    if service.settings.free_plan and len(service.companies) >= FREE_COMPANIES:
+        message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
+        problem = Problem("Company", message, "CreateCompany")
+        raise Refused(402, "Company validation exception: company limit exceeded", [problem])
     company = Company(new_uuid(service.chance), name, call.now, description)
     service.companies[company.id] = company
     return answer(company.body())
@@ -220,20 +206,13 @@ async def get_company(service: Service, call: Call) -> Answer:
 
 
 @route(f"PUT {C}")
-async def update_company(service: Service, call: Call) -> Answer:
-    """Another name and description."""
-    company = _company(service, call)
-    company.name, company.description = _naming(call.json_object())
-    return answer(company.body())
-
-
-# Used by today's generated clients to change a company.
-@route(f"PATCH {C}", dialect="published")
+@route(f"PATCH {C}", dialect="published")  # today's generated clients change a company so
 async def change_company(service: Service, call: Call) -> Answer:
-    """The same; fields that are left out keep their value."""
-    company = _company(service, call)
-    kept = {"name": company.name, "description": company.description}
-    company.name, company.description = _naming(kept | call.json_object())
+    """Another name and description; PATCH keeps what is left out."""
+    company, body = _company(service, call), call.json_object()
+    if call.method == "PATCH":
+        body = {"name": company.name, "description": company.description} | body
+    company.name, company.description = _naming(body)
     return answer(company.body())
 
 
@@ -263,56 +242,42 @@ async def set_sync_settings(service: Service, call: Call) -> Answer:
     entries = settings.get("settings", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise bad_request("settings", "settings must be a list of objects", "SyncSettings")
-    for hours in schedules(settings):
-        if isinstance(hours, bool) or not isinstance(hours, int) or hours < 0:
-            raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
-    service.plan.check_schedule(settings)
+    hours = [entry["syncSchedule"] for entry in (settings, *entries) if "syncSchedule" in entry]
+    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in hours):
+        raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
+    if service.settings.free_plan and min(hours, default=FREE_SYNC_HOURS) < FREE_SYNC_HOURS:
+        message = f"Schedule not allowed: at least {FREE_SYNC_HOURS} hours on the free plan"
+        problem = Problem("SyncSettings", message, "SyncSettings")
+        error = "Sync settings validation exception: sync schedule not allowed"
+        raise Refused(402, error, [problem])
     service.sync_settings = settings
     return Answer(204)
 
 
-# ---------------------------------------------------------------------- data
-
-
-@route(f"GET {C}/data/{{dataType}}")
+@route(
+    f"GET {C}/data/{{dataType}}",
+    f"GET {C}/data/bankAccounts",
+    f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
+    f"GET {K}/data/bankAccounts",
+    f"GET {K}/data/bankAccounts/{{accountId}}/bankTransactions",
+)
 async def list_records(service: Service, call: Call) -> Answer:
-    """A page of records."""
-    return await service.data_set(call.names["companyId"], call.names["dataType"]).answer(call)
-
-
-@route(f"GET {C}/data/{{dataType}}/{{recordId}}")
-async def get_record(service: Service, call: Call) -> Answer:
-    """One record."""
-    records = service.data_set(call.names["companyId"], call.names["dataType"])
-    return _one(records, call.names["recordId"])
-
-
-# ---------------------------------------------------------------------- bank data
-
-
-@route(f"GET {K}/data/bankAccounts", f"GET {C}/data/bankAccounts")
-async def list_bank_accounts(service: Service, call: Call) -> Answer:
-    """A page of bank accounts."""
-    return await service.bank_accounts(_bank(service, call)).answer(call)
-
-
-@route(f"GET {K}/data/bankAccounts/{{accountId}}", f"GET {C}/data/bankAccounts/{{accountId}}")
-async def get_bank_account(service: Service, call: Call) -> Answer:
-    """One bank account."""
-    return _one(service.bank_accounts(_bank(service, call)), call.names["accountId"])
+    """A page of records, of bank accounts, or of the transactions of one."""
+    return await _records(service, call).answer(call)
 
 
 @route(
-    f"GET {K}/data/bankAccounts/{{accountId}}/bankTransactions",
-    f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
+    f"GET {C}/data/{{dataType}}/{{recordId}}",
+    f"GET {C}/data/bankAccounts/{{recordId}}",
+    f"GET {K}/data/bankAccounts/{{recordId}}",
 )
-async def list_bank_transactions(service: Service, call: Call) -> Answer:
-    """A page of a bank account's transactions."""
-    connection = _bank(service, call)
-    return await service.bank_transactions(connection, call.names["accountId"]).answer(call)
-
-
-# ---------------------------------------------------------------------- what they share
+async def get_record(service: Service, call: Call) -> Answer:
+    """One record, or one bank account."""
+    identifier = call.names["recordId"]
+    row = _records(service, call).get(identifier)
+    if row is None:
+        raise not_found(f"there is no record {identifier}")
+    return Answer(200, row)
 
 
 def _company(service: Service, call: Call) -> Company:
@@ -321,6 +286,15 @@ def _company(service: Service, call: Call) -> Company:
 
 def _connection(service: Service, call: Call) -> Connection:
     return service.connection(call.names["companyId"], call.names["connectionId"])
+
+
+def _records(service: Service, call: Call) -> DataSet:
+    if "dataType" in call.names:
+        return service.data_set(call.names["companyId"], call.names["dataType"])
+    connection = _bank(service, call)
+    if "accountId" in call.names:
+        return service.bank_transactions(connection, call.names["accountId"])
+    return service.bank_accounts(connection)
 
 
 def _bank(service: Service, call: Call) -> Connection:
@@ -374,13 +348,6 @@ def _told(service: Service, operation: Operation) -> Answer:
     # "200 is the code used when the push operation was created, and the platform's own 202 or
     # 200 may differ from it."
     return Answer(200, service.wording.row(operation))
-
-
-def _one(records: DataSet, identifier: str) -> Answer:
-    row = records.get(identifier)
-    if row is None:
-        raise not_found(f"there is no record {identifier}")
-    return Answer(200, row)
 
 
 def _row(thing: Company | Connection) -> bytes:

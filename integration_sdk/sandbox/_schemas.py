@@ -56,8 +56,6 @@ def list_name(data_type: str) -> str:
     return "accounts" if data_type == "chartOfAccounts" else data_type
 
 
-# ---------------------------------------------------------------------- the table
-
 _TABLE = """
 Currency            GBP|EUR|USD       Currency: ISO 4217 code of the currency
 Account             Ref name          Account
@@ -225,9 +223,6 @@ DATA_TYPES: Mapping[str, Shape] = {
 """What can be pushed, by the name that options and operations use."""
 
 
-# ---------------------------------------------------------------------- platforms
-
-
 @frozen(eq=False)
 class Platform:
     """An accounting package that a company may have connected.
@@ -253,35 +248,26 @@ def _platform(
     *,
     strict: bool = False,
     lacks: str = "",
-    **needs: tuple[str, ...],
+    needs: str = "",
 ) -> Platform:
     """A platform that does not take *lacks*, and requires the properties in *needs* as well."""
     shapes = {}
     for data_type, shape in DATA_TYPES.items():
-        if data_type != lacks:
-            more = {
-                name: evolve(shape.properties[name], required=True)
-                for name in needs.get(data_type, ())
-            }
-            shapes[data_type] = evolve(shape, properties={**shape.properties, **more})
+        wanted = re.findall(rf"{data_type}\.(\w+)", needs)
+        more = {each: evolve(shape.properties[each], required=True) for each in wanted}
+        shapes[data_type] = evolve(shape, properties={**shape.properties, **more})
+    shapes.pop(lacks, None)
     return Platform(name, key, pace, strict, shapes)
 
 
+_STRICT = "invoices.invoiceNumber invoices.dueDate invoices.currency bills.reference"
 PLATFORMS = (
     _platform("Ledgerline", "ldgl"),
     _platform("Swiftbooks", "swft", "at once", lacks="journalEntries"),
     # Its software runs on a computer that is switched off: "States and transitions", rule 1.
-    _platform("Deskledger", "dskl", "never", invoices=("dueDate",)),
-    _platform(
-        *("Strictbooks", "strb"),
-        strict=True,
-        invoices=("invoiceNumber", "dueDate", "currency"),
-        bills=("reference",),
-    ),
+    _platform("Deskledger", "dskl", "never", needs="invoices.dueDate"),
+    _platform("Strictbooks", "strb", strict=True, needs=_STRICT),
 )
-
-
-# ---------------------------------------------------------------------- options
 
 
 def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[str, Any]:
@@ -314,8 +300,6 @@ def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[s
     return body
 
 
-# ---------------------------------------------------------------------- the check
-
 _ALWAYS = {"RequiredValidator", "OptionsValidator"}
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "String": str,
@@ -327,21 +311,22 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[list[Problem], list[Problem]]:
+Problems = tuple[Problem, ...]
+
+
+def judged(shape: Shape, record: Any, *, strict: bool) -> tuple[Problems, Problems]:
     """Return why a platform refuses *record*, and which of its fields it drops.
 
     Every platform checks required properties and listed choices; a *strict* one also checks
     types and lengths, and refuses unlisted fields.
     """
-    found = list(_members(shape, record, ""))
+    found = tuple(_members(shape, record, ""))
     if strict:
-        return found, []
+        return found, ()
+    unlisted = [each.item for each in found if each.validator == "UnlistedValidator"]
     dropped = "is not a field of this platform and is dropped"
-    return [each for each in found if each.validator in _ALWAYS], [
-        Problem(each.item, dropped, "Unlisted")
-        for each in found
-        if each.validator == "UnlistedValidator"
-    ]
+    refused = tuple(each for each in found if each.validator in _ALWAYS)
+    return refused, tuple(Problem(item, dropped, "Unlisted") for item in unlisted)
 
 
 def _members(shape: Shape, record: Any, path: str) -> Iterator[Problem]:
@@ -390,9 +375,6 @@ def _is_moment(text: str) -> bool:
     except ValueError:
         return False
     return _MOMENT.fullmatch(text) is not None
-
-
-# ---------------------------------------------------------------------- what a platform keeps
 
 
 def without_unlisted(shape: Shape, record: Any) -> Any:

@@ -1,26 +1,16 @@
-"""The service itself: what there is, and what a call passes on its way to an answer.
-
-From the outside in: the faults in front, the key check, the account's limits, kept idempotent
-answers, the faults within, the endpoint. Nothing here uses sockets.
-"""
+"""The service itself: what there is, and how a push begins and takes effect."""
 
 from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, Protocol
-
-from attrs import evolve
+from typing import Any
 
 from integration_sdk.sandbox._account import (
-    DAY,
     Company,
     Connection,
-    Plan,
-    Quota,
-    Replays,
     found_company,
 )
 from integration_sdk.sandbox._books import Books, DataSet, Source
@@ -30,67 +20,42 @@ from integration_sdk.sandbox._call import (
     Call,
     Problem,
     Refused,
-    Respond,
     World,
+    decode,
     encode,
     not_found,
 )
 from integration_sdk.sandbox._clock import Clock
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
-from integration_sdk.sandbox._schemas import Shape, list_name, option_name
+from integration_sdk.sandbox._schemas import Shape, judged, list_name, option_name
 from integration_sdk.sandbox._settings import Settings, new_uuid
-
-Endpoint = Callable[["Service", Call], Awaitable[Answer]]
-Find = Callable[[str, list[str]], tuple[Endpoint, dict[str, str]]]
-
-
-class Through(Protocol):
-    """Passes a call through the faults in force at one place, and then to *respond*."""
-
-    async def __call__(self, call: Call, respond: Respond, *, in_front: bool) -> Answer: ...
 
 
 class Service:
     """One account of the service, all in memory.
 
     Args:
-        find: Returns the endpoint at an address, or refuses it.
         given: Records by company and kind in place of generated ones.
     """
 
-    through: Through
-    """The faults; set before the first call."""
-
     def __init__(
-        self,
-        settings: Settings,
-        find: Find,
-        given: Mapping[str, Mapping[str, Source]] | None = None,
+        self, settings: Settings, given: Mapping[str, Mapping[str, Source]] | None = None
     ) -> None:
         seed = settings.seed
         self.settings, self.clock = settings, Clock(settings.starts)
         now = self.clock.now()
-        self.chance = random.Random(f"{seed}/pushes")
+        self.chance, self._keys = random.Random(f"{seed}/pushes"), random.Random(f"{seed}/keys")
         founding = random.Random(f"{seed}/companies")
         known = [None] * settings.companies if given is None else list(given)
         founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
         self.companies = {company.id: company for company in founded}
-        self.ledger = Ledger(random.Random(f"{seed}/keys"), self._take_effect)
-        self.plan = Plan(settings.free_plan, now - settings.account_age_days * DAY)
+        self.ledger = Ledger(self._take_effect)
         self.wording = Wording(settings.connection_name, settings.published)
         self.sync_settings: dict[str, Any] | None = None
         self.credential = b64encode(settings.api_key.encode()).decode()
-        self._find = find
-        self._quota = Quota(settings.daily_quota, settings.quota_holds)
-        self._replays = Replays()
         self._given = given
         self._books: dict[str, Books] = {}
-
-    # ------------------------------------------------------------------ answering
-
-    async def respond(self, call: Call) -> Answer:
-        """Answer *call*; a refusal has the documented error body."""
-        return await self.through(call, self._counted, in_front=True)
+        self._searched: dict[DataSet, None] = {}
 
     def refuse(self, refused: Refused) -> Answer:
         """Return the error body of *refused*, with a correlation id of its own."""
@@ -100,34 +65,6 @@ class Service:
         """Whether *call* is authorized by the API key."""
         scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
         return scheme.lower() == "basic" and credential.strip() == self.credential
-
-    async def _counted(self, call: Call) -> Answer:
-        if not self.has_key(call):
-            problem = Problem("Authorization", "The API key is incorrect", "Authentication")
-            headers = {"WWW-Authenticate": "Basic"}
-            raise Refused(401, problems=[problem], headers=headers)
-        told = self._quota.count(call.now)
-        try:
-            answer = await self._admitted(call)
-        except Refused as refused:
-            answer = self.refuse(refused)
-        return evolve(answer, headers={**told, **answer.headers}) if told else answer
-
-    async def _admitted(self, call: Call) -> Answer:
-        self.plan.check_age(call.now)
-        if self.settings.published:
-            return await self._replays.through(call, self._faulty)
-        return await self._faulty(call)
-
-    async def _faulty(self, call: Call) -> Answer:
-        return await self.through(call, self._called, in_front=False)
-
-    async def _called(self, call: Call) -> Answer:
-        self.ledger.settle(call.now)
-        endpoint, call.names = self._find(call.method, call.segments)
-        return await endpoint(self, call)
-
-    # ------------------------------------------------------------------ what is there
 
     def company(self, company_id: str) -> Company:
         """The company *company_id*, or 404."""
@@ -159,19 +96,17 @@ class Service:
 
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
-        books = self._books_of(connection.id)
-        account = books.bank_account(account_id)
-        if account is None or self.bank_accounts(connection).get(account_id) is None:
+        account = self.bank_accounts(connection).number(account_id)
+        if account is None:
             raise not_found(f"there is no bank account {account_id}")
-        return books.data_set("bankTransactions", account)
+        return self._books_of(connection.id).data_set("bankTransactions", account)
 
     def _books_of(self, scope: str) -> Books:
         if scope not in self._books:
             given = None if self._given is None else self._given.get(scope, {})
-            self._books[scope] = Books(self.settings.seed, scope, self.settings.invoices, given)
+            seed, invoices = self.settings.seed, self.settings.invoices
+            self._books[scope] = Books(seed, scope, invoices, given, self._searched)
         return self._books[scope]
-
-    # ------------------------------------------------------------------ pushing
 
     def push(
         self,
@@ -191,7 +126,7 @@ class Service:
         """
         now = self.clock.now()
         operation = Operation(
-            key=self.ledger.new_key(),
+            key=new_uuid(self._keys),
             company=connection.company_id,
             connection=connection.id,
             data_type=list_name(data_type),
@@ -208,7 +143,8 @@ class Service:
         if world.late_effect is not None and operation.deadline < inf:
             operation.late, operation.ends = True, operation.deadline + world.late_effect()
         if verb in {"POST", "PUT"}:
-            operation.judge(strict=connection.package.strict)
+            found = judged(operation.shape, decode(sent), strict=connection.package.strict)
+            operation.problems, operation.warnings = found
         if world.push_failure is not None:
             operation.problems += (world.push_failure,)
         else:
@@ -250,11 +186,10 @@ class Service:
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
         wanted = operation.record_id
-        if wanted is None:
+        records = self.data_set(operation.company, operation.data_type)
+        if wanted is None or records.get(wanted) is not None:
             return ()
-        if self.data_set(operation.company, operation.data_type).get(wanted) is None:
-            return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
-        return ()
+        return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
 
     def _take_effect(self, operation: Operation) -> None:
         """Apply *operation* to the books, if its record still exists."""

@@ -2,7 +2,8 @@
 
 The client is the public one, with an aiohttp session whose connections end in memory. So whatever
 sends, retries or polls inside the package, `Service.log` has each request that would have left the
-machine, and when. A `Fault` stands around the service's answer; any number of them combine.
+machine, and when. `Service.answer` says what goes wrong, or a `Fault` that stands around the
+service's answer; any number of faults combine. Tests and benchmarks share it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from math import inf
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -29,7 +29,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """A push as the service knows it."""
+    """A push as the service knows it; *status* is how it ends."""
 
     key: str
     company: str
@@ -38,22 +38,7 @@ class Held:
     record: Any
     began: float
     ends: float
-
-    def shown(self, at: float) -> bytes:
-        done = at >= self.ends
-        return json.dumps(
-            {
-                "pushOperationKey": self.key,
-                "companyId": self.company,
-                "dataConnectionId": self.connection,
-                "dataType": self.data_type,
-                "status": "Success" if done else "Pending",
-                "requestedOnUtc": stamp(self.began),
-                "completedOnUtc": stamp(self.ends) if done else None,
-                "data": self.record if done else {},
-                "validation": {"errors": [], "warnings": []},
-            }
-        ).encode()
+    status: str
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +58,7 @@ class Asked:
     method: str
     segments: list[str]
     query: str
+    head: bytes
     body: bytes
     hidden: float = 0.0
     late: float = 0.0
@@ -83,6 +69,11 @@ class Asked:
     @property
     def params(self) -> dict[str, str]:
         return dict(parse_qsl(self.query))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        lines = self.head.decode().split("\r\n")[1:]
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     @property
     def company(self) -> str:
@@ -118,6 +109,10 @@ class Answer:
     seconds: float | None = None
     cut: int | None = None
 
+    @classmethod
+    def of(cls, body: Any, status: int = 200) -> Answer:
+        return cls(status, json.dumps(body).encode())
+
     def encoded(self) -> bytes:
         headers = {"Content-Type": "application/json"} | self.headers
         lines = [f"HTTP/1.1 {self.status} X"]
@@ -135,15 +130,25 @@ class Service:
     """The service.
 
     takes: Seconds that a push takes; infinite for never.
+    status: How it ends.
+    answer: Called with each request first; what it returns is the answer.
     latency: Seconds of an answer.
+    list_has_data: Whether lists show the data of pushes.
+    connection_name: What a push's connection is called.
+    in_flight: Requests that have come, and wait for their answer.
     """
 
-    takes: Callable[[Any], float] = lambda record: inf
+    takes: Callable[[Any], float] = lambda record: 2.0
     faults: list[Fault] = field(default_factory=list)
+    status: Callable[[Any], str] = lambda record: "Success"
+    answer: Callable[[Asked], Answer | None] | None = None
     log: list[Asked] = field(default_factory=list)
     pushes: dict[str, list[Held]] = field(default_factory=lambda: defaultdict(list))
     by_key: dict[str, Held] = field(default_factory=dict)
-    latency: float = 0.0005
+    latency: float = 0.03
+    list_has_data: bool = True
+    connection_name: str = "dataConnectionId"
+    in_flight: int = 0
     numbers: Iterator[int] = field(default_factory=count)
 
     @asynccontextmanager
@@ -155,37 +160,67 @@ class Service:
         ):
             yield client
 
-    def add(self, company: str = "c-0", record: Any = None, *path: str) -> Held:
+    def count(self, *kinds: str) -> int:
+        """Return how many requests of these kinds have come; of no kind, of any."""
+        return sum(asked.kind in kinds for asked in self.log) if kinds else len(self.log)
+
+    def add(
+        self,
+        company: str = "c-0",
+        connection: str = "books",
+        data_type: str = "invoices",
+        record: Any = None,
+    ) -> Held:
         """Record a push, as one that was made before."""
-        connection, data_type = path or ("books", "invoices")
         now, number = asyncio.get_running_loop().time(), next(self.numbers)
         key = f"{number:08x}-0000-4000-8000-000000000000"
-        ends = now + self.takes(record)
-        held = Held(key, company, connection, data_type, record or {}, now, ends)
+        record = record or {}
+        ends, status = now + self.takes(record), self.status(record)
+        held = Held(key, company, connection, data_type, record, now, ends, status)
         self.pushes[company].append(held)
         self.by_key[key] = held
         return held
 
-    def answer(self, asked: Asked) -> Answer:
+    def respond(self, asked: Asked) -> Answer:
         """Note *asked* and answer it, as the faults let it."""
         self.log.append(asked)
-        asked.held = self.by_key.get(asked.key)
-        proceed: Proceed = lambda: self._answer(asked)  # noqa: E731 - each fault wraps it
+        held = self.by_key.get(asked.key)
+        asked.held = held if held and held.company == asked.company else None
+        said = self.answer(asked) if self.answer else None
+        proceed: Proceed = lambda: said or self.carry_out(asked)  # noqa: E731 - each fault wraps it
         for fault in self.faults:
             proceed = _around(fault, asked, proceed)
         return proceed()
 
-    def _answer(self, asked: Asked) -> Answer:
+    def carry_out(self, asked: Asked) -> Answer:
+        """Answer *asked* as if nothing were wrong."""
         match asked.kind:
             case "push":
                 record = json.loads(asked.body or b"{}")
-                held = self.add(asked.company, record, asked.segments[3], asked.segments[5])
-                return Answer(body=held.shown(asked.at))
+                held = self.add(asked.company, asked.segments[3], asked.segments[5], record)
+                return Answer.of(self.shown(held, asked.at))
+            case "get" if asked.held:
+                return Answer.of(self.shown(asked.held, asked.at))
             case "get":
-                return Answer(body=asked.held.shown(asked.at)) if asked.held else refusal(404)
+                return refusal(404)
             case "list":
                 return self._list(asked)
         return Answer()
+
+    def shown(self, held: Held, at: float) -> dict[str, Any]:
+        """Return *held* as it is told of, at that time."""
+        done = at >= held.ends
+        return {
+            "pushOperationKey": held.key,
+            "companyId": held.company,
+            self.connection_name: held.connection,
+            "dataType": held.data_type,
+            "status": held.status if done else "Pending",
+            "requestedOnUtc": stamp(held.began),
+            "completedOnUtc": stamp(held.ends) if done else None,
+            "data": {**held.record, "id": held.key} if done else {},
+            "validation": {"errors": [], "warnings": []},
+        }
 
     def _list(self, asked: Asked) -> Answer:
         page, size = int(asked.params["page"]), min(int(asked.params["pageSize"]), asked.largest)
@@ -193,11 +228,19 @@ class Service:
         rows.reverse()
         for change in asked.rows:
             rows = change(rows)
-        shown = [one.shown(asked.at - asked.late) for one in rows[(page - 1) * size : page * size]]
-        more = b'{"next":{"href":"/next"}}' if len(rows) > page * size else b"{}"
-        return Answer(
-            body=b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
-            % (b",".join(shown), page, size, len(rows), more)
+        at = asked.at - asked.late
+        shown = [self.shown(one, at) for one in rows[(page - 1) * size : page * size]]
+        if not self.list_has_data:
+            for one in shown:
+                del one["data"]
+        return Answer.of(
+            {
+                "results": shown,
+                "pageNumber": page,
+                "pageSize": size,
+                "totalResults": len(rows),
+                "_links": {"next": {"href": "/next"}} if len(rows) > page * size else {},
+            }
         )
 
 
@@ -205,11 +248,22 @@ def _around(fault: Fault, asked: Asked, proceed: Proceed) -> Proceed:
     return lambda: fault(asked, proceed)
 
 
-def refusal(status: int, **headers: str) -> Answer:
-    """Return an error as the document has it."""
-    body = {"statusCode": status, "service": "s", "error": "no", "correlationId": "c-1"}
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+def refusal(status: int, error: str = "no", *, message: str = "", **headers: object) -> Answer:
+    """Return an error as the document has it; *message* is that of its validation."""
+    body = {
+        "statusCode": status,
+        "service": "s",
+        "error": error,
+        "correlationId": "c-1",
+        "validation": {"errors": [{"message": message}] if message else [], "warnings": []},
+    }
+    named = {name.replace("_", "-"): str(value) for name, value in headers.items()}
     return Answer(status, json.dumps(body).encode(), named)
+
+
+def no_answer() -> Answer:
+    """Return no answer: the connection ends in its place."""
+    return Answer(cut=0)
 
 
 def stamp(seconds: float) -> str:
@@ -241,19 +295,20 @@ class _Wire(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._written = b""
         self._closed = False
+        self._due: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._written += bytes(data)
         head, complete, body = self._written.partition(b"\r\n\r\n")
         if complete and len(body) >= (length := _length(head)):
             self._written = body[length:]
-            answer = self._service.answer(_read(self._loop.time(), head, body[:length]))
+            self._service.in_flight += 1
+            answer = self._service.respond(_read(self._loop.time(), head, body[:length]))
             seconds = self._service.latency if answer.seconds is None else answer.seconds
-            self._loop.call_later(seconds, self._reply, answer)
+            self._due = self._loop.call_later(seconds, self._reply, answer)
 
     def _reply(self, answer: Answer) -> None:
-        if self._closed:
-            return
+        self._let_go()
         if answer.cut != 0:
             self._protocol.data_received(answer.encoded())
         if answer.cut is not None:
@@ -265,9 +320,17 @@ class _Wire(asyncio.Transport):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._let_go()
             self._loop.call_soon(self._protocol.connection_lost, None)
 
     abort = close
+
+    def _let_go(self) -> None:
+        """Wait for no answer any more."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+            self._service.in_flight -= 1
 
     def pause_reading(self) -> None:
         """Do nothing: an answer comes whole."""
@@ -288,4 +351,4 @@ def _read(at: float, head: bytes, body: bytes) -> Asked:
     method, target, _ = head.partition(b"\r\n")[0].decode().split(" ")
     url = urlsplit(target)
     segments = [unquote(part) for part in url.path.strip("/").split("/")]
-    return Asked(at, method, segments, url.query, body)
+    return Asked(at, method, segments, url.query, head, body)

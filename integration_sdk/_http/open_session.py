@@ -1,0 +1,251 @@
+"""What a session has in one event loop of one process: its calls, their deadlines, and the line.
+
+The `Limiter` decides whose turn it is; here calls wait for theirs. Turns are given out when a call
+gives its own back, or when the one timer that the limiter asked for fires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from collections.abc import AsyncGenerator
+from typing import Any, Self
+from weakref import WeakMethod
+
+from attrs import define, field
+
+from integration_sdk._http.call import Call
+from integration_sdk._http.limiter import Limiter
+from integration_sdk._http.responses import Response
+from integration_sdk._http.transport import Transport
+from integration_sdk.errors import ClientClosed
+
+_log = logging.getLogger("integration_sdk.session")
+
+
+@define(eq=False)
+class OpenSession:
+    """What belongs to one event loop in one process: its calls, and the line of those that wait.
+
+    Attributes:
+        limiter: Decides whose turn it is.
+        calls: The calls that have not ended.
+        asking: Held by the call that asks for a new key.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    limiter: Limiter
+    _lifetime: AsyncGenerator[None]
+    process: int = field(init=False, factory=os.getpid)
+    calls: set[Call] = field(init=False, factory=set)
+    asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _empty: asyncio.Future[None] | None = field(init=False, default=None)
+    _in_line: dict[Call, asyncio.Future[Response | None]] = field(init=False, factory=dict)
+    _look_again: asyncio.TimerHandle | None = field(init=False, default=None)
+    _earliest: float = field(init=False, default=math.inf)
+    """No call in line has a deadline before that."""
+    _by_timeout: dict[float, dict[Call, None]] = field(init=False, factory=dict)
+    """Running calls: those of one timeout end in the order in which they began, so that one timer,
+    for the first of them, does for all. A timer for each call costs 7 us."""
+    _timers: dict[float, asyncio.TimerHandle] = field(init=False, factory=dict)
+
+    @classmethod
+    async def open(cls, transport: Transport, limiter: Limiter) -> Self:
+        """Open *transport* for the running loop, and return the state; both close with the loop.
+
+        Nothing in here may suspend; see `Session._open`.
+        """
+        transport.open()
+        lifetime = _stay_open(transport)
+        await anext(lifetime)
+        return cls(asyncio.get_running_loop(), limiter, lifetime)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its loop is the one that runs in this thread."""
+        try:
+            return self.loop is asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+
+    def check(self) -> None:
+        """Raise `ClientClosed` if called in another process or event loop."""
+        if self.process != os.getpid():
+            raise ClientClosed(
+                f"the client was opened in process {self.process} and cannot be used in its "
+                "child; make one client for each process, after the fork"
+            )
+        if not self.is_here:
+            raise ClientClosed(
+                "the client is in use by another event loop that still runs; make one client "
+                "for each loop, or close it there first"
+            )
+
+    # Calls and their deadlines
+
+    def begin(self, call: Call) -> None:
+        """Add *call*, and stop it at its deadline."""
+        self.calls.add(call)
+        timeout = call.timeout
+        if timeout is None:
+            return
+        running = self._by_timeout.get(timeout)
+        if running is None:
+            running = self._by_timeout[timeout] = {}
+            self._set_timer(call.deadline, timeout)
+        running[call] = None
+
+    def _set_timer(self, at: float, timeout: float) -> None:
+        # It outlives the calls, and must not keep a client that nobody has closed.
+        weakly = WeakMethod(self._stop_due)
+        self._timers[timeout] = self.loop.call_at(at, _call_if_alive, weakly, timeout)
+
+    def _stop_due(self, timeout: float) -> None:
+        now, running = self._timers.pop(timeout).when(), self._by_timeout[timeout]
+        for call in list(running):
+            if call.deadline > now:
+                self._set_timer(call.deadline, timeout)
+                return
+            del running[call]
+            call.stop()
+        del self._by_timeout[timeout]
+
+    def leave(self, call: Call) -> None:
+        """Remove *call*, which has ended."""
+        self.calls.discard(call)
+        if call.timeout is not None and (running := self._by_timeout.get(call.timeout)):
+            running.pop(call, None)
+            if call.patient and not running:  # no other call has the same
+                self._timers.pop(call.timeout).cancel()
+                del self._by_timeout[call.timeout]
+        if not self.calls and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def close(self, drain: float | None) -> None:
+        """Give calls *drain* seconds to finish, end the others, and close the connections."""
+        try:
+            if drain is not None:
+                async with asyncio.timeout(drain):
+                    await self._wait_until_empty()
+        except TimeoutError:
+            _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        for call in self.calls:
+            call.stop()
+        try:
+            await self._wait_until_empty()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            await self._lifetime.aclose()
+
+    async def _wait_until_empty(self) -> None:
+        if self.calls:
+            self._empty = self.loop.create_future()
+            await self._empty
+
+    # The line
+
+    async def turn(self, call: Call) -> Response | None:
+        """Wait for the turn of *call*, which is in the limiter's line.
+
+        Returns:
+            None when it is its turn, which is given back by `answered`, `refused`, `unanswered`
+            or `unused`; the answer that closed its gate if that opens after its deadline.
+        """
+        future: asyncio.Future[Response | None] = self.loop.create_future()
+        self._in_line[call] = future
+        self._earliest = min(self._earliest, call.deadline)
+        self._turn_away(call)
+        self._let_through()
+        try:
+            return await future
+        except BaseException:
+            if self._in_line.pop(call, None) is not None:
+                self.limiter.leave_line(call)
+            elif not future.cancelled() and future.result() is None:
+                self.unused(call)  # its turn came at the same time as the cancellation
+            raise
+
+    def answered(self, call: Call) -> None:
+        """Give back the turn of *call* after an answer other than 429 or 503."""
+        self.limiter.answered(call, self.loop.time())
+        self._let_through()
+
+    def refused(self, call: Call, answer: Response) -> None:
+        """Give back the turn of *call* after a 429 or 503; turn away calls that cannot wait."""
+        self.limiter.refused(call, answer, self.loop.time())
+        if self.limiter.closed_until > self._earliest:
+            for other in list(self._in_line):
+                self._turn_away(other)
+            self._earliest = min((other.deadline for other in self._in_line), default=math.inf)
+        self._let_through()
+
+    def unanswered(self, call: Call) -> None:
+        """Give back the turn of *call* after an attempt without an answer."""
+        self.limiter.unanswered(call, self.loop.time())
+        self._let_through()
+
+    def unused(self, call: Call) -> None:
+        """Give back the turn of *call*; nothing was sent."""
+        self.limiter.unused(call, self.loop.time())
+        self._let_through()
+
+    def _let_through(self) -> None:
+        """Give turns to all calls that may go now, and look again when the next one may."""
+        if not self._in_line:
+            return
+        now = self.loop.time()
+        while self._wake_ready(now):
+            pass  # the next may have the turn that came back
+        when = self.limiter.next_wake(now)
+        timer = self._look_again
+        if when is None or (timer is not None and timer.when() <= when):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._look_again = self.loop.call_at(when, self._due)
+
+    def _due(self) -> None:
+        self._look_again = None
+        self._let_through()
+
+    def _wake_ready(self, now: float) -> bool:
+        """Wake the calls whose turn it is; True if a turn came back unused."""
+        came_back = False
+        for call in self.limiter.ready(now):
+            future = self._in_line.pop(call)
+            if future.done():  # cancelled, and its task has not run since
+                self.limiter.unused(call, now)
+                came_back = True
+            else:
+                future.set_result(None)
+        return came_back
+
+    def _turn_away(self, call: Call) -> None:
+        """End the wait of *call* if its gate opens only after its deadline."""
+        closed_by = self.limiter.closed_by(call, until=call.deadline)
+        if closed_by is None:
+            return
+        future = self._in_line.pop(call)
+        self.limiter.leave_line(call)
+        if not future.done():
+            future.set_result(closed_by)
+
+
+def _call_if_alive(method: WeakMethod[Any], timeout: float) -> None:
+    if (alive := method()) is not None:
+        alive(timeout)
+
+
+async def _stay_open(transport: Transport) -> AsyncGenerator[None]:
+    """Close *transport* with the loop: asyncio closes open generators before it closes a loop."""
+    try:
+        yield
+    finally:
+        await transport.close()
