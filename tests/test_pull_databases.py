@@ -438,6 +438,14 @@ async def test_a_file_is_free_however_its_pull_is_cancelled(client: Client, tmp_
     assert not (await client.pull(["items"], to=tmp_path / "out.duckdb")).errors
 
 
+async def test_a_socket_is_named_as_a_url(client: Client, tmp_path: Path) -> None:
+    """Workers of a Dask cluster are given what messages show."""
+    url = f"postgresql:///books?host={tmp_path}"
+    with pytest.raises(ConfigurationError) as caught:
+        await client.pull(["items"], to=f"{url}&password=hunter2")
+    assert str(caught.value).startswith(f"{url} cannot be opened")
+
+
 @pytest.mark.parametrize(
     "password", ["hunter2/x", "x#hunter2", "x@y/hunter2", "[hunter2", "[x]hunter2"]
 )

@@ -661,6 +661,7 @@ async def test_a_pooler_that_keeps_no_session_is_refused(url: str) -> None:
     ("url", "shown"),
     [
         ("postgresql://h/db", "postgresql://h/db"),
+        ("postgresql:///db?host=/run", "postgresql:///db?host=/run"),
         (f"postgresql://me:{SECRET}@h:5/db", "postgresql://me:***@h:5/db"),
         (f"postgresql://me:{SECRET}@x@h:5/db", "postgresql://me:***@h:5/db"),
         (f"postgresql://h/db?password={SECRET}", "postgresql://***@h/db?***"),

@@ -90,8 +90,8 @@ def without_secrets(url: str) -> str:
     parts = urlsplit(url)
     user, at, host = parts.netloc.rpartition("@")
     words = [word for word in parts.query.split("&") if "password" not in word.casefold()]
-    netloc = f"{user.partition(':')[0]}{at}{host}"
-    return urlunsplit(parts._replace(netloc=netloc, query="&".join(words)))
+    rest = urlunsplit(("", "", parts.path, "&".join(words), parts.fragment))
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{rest}"  # also without a host
 
 
 @define(eq=False)

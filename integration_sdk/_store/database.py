@@ -148,7 +148,7 @@ def shown(where: object) -> str:
 def check_url(url: str) -> None:
     """Refuse *url* if a password in it would be read as something else, and be shown as that."""
     address = _address(url)
-    path = url.partition(address)[2].partition("?")[0]
+    path = url.partition("://")[2].removeprefix(address).partition("?")[0]
     is_plain = "@" not in path and ("@" in address or "@" not in url)
     try:
         urlsplit(url)
