@@ -484,6 +484,18 @@ FAULTS: Final[dict[str, Fault]] = {
         "await self._ended(d)",
         "coordinator_leaving",
     ),
+    "stuck pushes say how long others take": Fault(
+        "_push/schedule.py",
+        "        if not push.is_old and started - push.born >= OLD:",
+        "        if False:",
+        "polling_figures",
+    ),
+    "pushes of an hour ago say how long others take": Fault(
+        "_push/schedule.py",
+        "        if not self._open:\n",
+        "        if False:\n",
+        "polling_figures",
+    ),
     "a block of a store closes it under another": Fault(
         "_store/store.py",
         "        if not self._blocks:  # else",

@@ -201,6 +201,8 @@ class CompletionTimes:
     def count_open(self, change: int) -> None:
         """Learn that so many more pushes are open."""
         self._open += change
+        if not self._open:
+            self._pending = LastAges()  # the next are not those that were seen at these ages
         if self.others is not None:
             self.others.count_open(change)
 
@@ -293,6 +295,8 @@ class OpenPush:
         seen: When it was last known to be Pending.
         due: When it is to be polled for itself; infinite if it is left to the rule.
         individual: Whether it has times of its own.
+        is_old: Whether it was seen Pending at the age of `OLD`: it may be stuck, and says nothing
+            of how long others take.
         unlisted: Whether it is to be read singly, because lists lack it or its data.
         notified: Whether a notification of it came that no poll has disproved.
         polled: When its last single poll began or returned; minus infinity for never.
@@ -311,6 +315,7 @@ class OpenPush:
     seen: float
     due: float = inf
     individual: bool = False
+    is_old: bool = False
     unlisted: bool = False
     notified: bool = False
     polled: float = -inf
@@ -500,7 +505,8 @@ class Schedule:
         if len(self._left) > REMEMBERED:
             self._left.popitem(last=False)
         company = push.company
-        push.times.count_open(-1)
+        if not push.is_old:
+            push.times.count_open(-1)
         del company.pushes[key]
         if not company.pushes:  # whoever comes next may try at once, within its budget
             company.due, company.paused_until, company.failures = inf, -inf, 0
@@ -703,6 +709,9 @@ class Schedule:
     def _still_pending(self, push: OpenPush, started: float) -> None:
         """Note that a poll that began then has seen it."""
         push.seen = max(push.seen, started)
+        if not push.is_old and started - push.born >= OLD:
+            push.is_old = True
+            push.times.count_open(-1)
         if push.notified and push.due > started:
             return  # a notification came meanwhile
         push.notified = False
@@ -721,7 +730,8 @@ class Schedule:
             self._still_pending(poll.push, poll.started)
         else:
             self._note_missing(poll)
-            for push, _ in sample(list(company.pushes.values())):
+            young = [push for push in company.pushes.values() if not push.is_old]
+            for push, _ in sample(young):
                 push.times.learn(push.seen - push.born, ended=False)
             if poll.reach >= ROWS_PER_REQUEST / 10 and not poll.expected:
                 rows_per_push = max(1.0, poll.rows / poll.reach)
