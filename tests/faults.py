@@ -496,6 +496,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "        if False:\n",
         "polling_figures",
     ),
+    "a lease is asked for at each notification": Fault(
+        "_store/postgres.py",
+        "now() + POLL if self._hears else 0.0",
+        "0.0",
+        "store_postgres",
+    ),
     "a block of a store closes it under another": Fault(
         "_store/store.py",
         "        if not self._blocks:  # else",

@@ -351,7 +351,7 @@ class Program:
         reference = row.reference or ""
         if row.state is State.FINAL:
             record = dice.choice(history.records).record
-            push = await self.pushes.decide(intent, "resend", record=record)
+            push: Handle | None = await self.pushes.decide(intent, "resend", record=record)
         elif own and dice.random() < 0.7:
             push = await self.pushes.decide(intent, bind=own[0].key)
         else:

@@ -142,6 +142,32 @@ async def test_who_asks_for_a_lease_in_vain_locks_nothing(url: str) -> None:
         assert await sql(url, "SELECT FROM integration_sdk.leases WHERE xmax = 0")
 
 
+async def test_who_hears_of_every_push_does_not_ask_for_the_lease_each_time(url: str) -> None:
+    """Forty workers would otherwise ask forty times a push; who ends says so."""
+    query = (
+        "SELECT max(query_start) FROM pg_stat_activity"
+        " WHERE query LIKE '%INTO leases%' AND pid <> pg_backend_pid()"
+    )
+    async with rows_of(url) as one, rows_of(url) as other, news_of(other) as news:
+        await awaited(one.add([row(9)]))
+        assert await anext(news) == "acme"
+        await one.take("acme")
+        assert await other.take("acme") is None
+        (asked,) = await sql(url, query)
+        for number in range(5):
+            await awaited(one.add([row(number)]))
+            await awaited(one.put([sent(row(number))]))
+            assert await anext(news) == "acme"
+            assert await other.take("acme") is None
+        assert await sql(url, query) == [asked]
+
+        await one.release()
+
+        async for _ in news:
+            if await other.take("acme"):
+                break
+
+
 async def test_who_ends_hands_over_at_once_and_says_so(url: str) -> None:
     """Nobody waits for the lease to expire."""
     async with rows_of(url) as other, news_of(other) as news:

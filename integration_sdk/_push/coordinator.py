@@ -14,7 +14,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, get_args, overload
 
 from attrs import evolve
 
@@ -416,6 +416,22 @@ class Coordinator:
         """Pushes that are IN_DOUBT or still being searched for; each has an ``intent``."""
         d = self._opened
         return tuple(push for row in d.doubts() for push in d.handles.of(row.id)[:1])
+
+    @overload
+    async def decide(
+        self, intent: str, decision: Literal["resend"], *, record: Any = None
+    ) -> Push: ...
+
+    @overload
+    async def decide(self, intent: str, decision: Literal["abandon"]) -> None: ...
+
+    @overload
+    async def decide(self, intent: str, *, bind: str) -> Push: ...
+
+    @overload
+    async def decide(
+        self, intent: str, decision: Literal["resend", "abandon"], *, record: Any = None
+    ) -> Push | None: ...
 
     async def decide(
         self,

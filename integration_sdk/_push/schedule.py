@@ -15,7 +15,7 @@ are due, a list will do as well, unless it has not shown them.
 
 Below all of this are floors that no rule gets around: `OpenPush.next_at` for one push and
 `Budget` for a company and for all. And where notifications can be trusted, polls wait for them
-first (`OpenPush.awaits_notification_until`).
+first (`is_worth_a_request`).
 
 `Schedule.due` returns polls, each to be answered with exactly one of `finish`, `failed` and
 `unlistable`. Time is an argument, in seconds of any monotonic clock.

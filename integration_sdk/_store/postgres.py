@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
@@ -75,9 +75,11 @@ _CLAIM: Final = f"""
         WHERE lease.holder = excluded.holder OR NOT {_IS_ALIVE.format("lease")}
     RETURNING token
 """
-_END: Final = """
+_FREE: Final = "free"
+_END: Final = f"""
     WITH gone AS (DELETE FROM workers WHERE holder = $1)
-    SELECT pg_notify($2, $1 || E'\\n' || scope || E'\\n' || company) FROM leases WHERE holder = $1
+    SELECT pg_notify($2, $1 || E'\\n' || scope || E'\\n' || company || E'\\n{_FREE}')
+    FROM leases WHERE holder = $1
 """
 # Adds rows and puts next versions, all or none: a refusal is a division by zero. *kind* is 0 for a
 # next version, 1 for a new row, 2 for one that may be there. $21: again, since the answer was lost;
@@ -246,7 +248,10 @@ class PostgresRows:
     shared: bool = field(init=False, default=True)
     _heart: Heart = field(init=False)
     _tokens: dict[str, int] = field(init=False, factory=dict)  # by company as indexed
-    _asked: set[str] = field(init=False, factory=set)  # companies of others, to which we added
+    _others: dict[str, float] = field(init=False, factory=dict)
+    """Companies of others, as indexed, and until when another's lease is taken for granted: each
+    worker hears of every push, and would ask for the lease each time."""
+    _hears: bool = field(init=False, default=False)  # of leases that are given back, too
     _taking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _snapshots: set[str] = field(init=False, factory=set)  # on record
     _waiting: list[tuple[Commit, asyncio.Future[Any]]] = field(init=False, factory=list)
@@ -353,7 +358,8 @@ class PostgresRows:
                 return await self._written(commits)
             raise await self._reason(commits[0], written)
         await self._remember(shots)
-        self._asked |= {indexed(row.company) for one in commits for row in one.add} - leased.keys()
+        for company in {indexed(row.company) for one in commits for row in one.add} - leased.keys():
+            self._others.setdefault(company, 0.0)
         inserted = set(written[0])
         joining = [row for one in commits if one.joins for row in one.add]
         recorded = await self._recorded([row for row in joining if row.id not in inserted])
@@ -391,7 +397,7 @@ class PostgresRows:
         lost = [one for one in companies if found.get(one) != self._tokens.get(one)]
         for column in lost:
             self._tokens.pop(column, None)
-            self._asked.add(column)
+            self._others.setdefault(column, 0.0)
         return fenced(companies[lost[0]]) if lost else stale(first)
 
     async def _remember(self, shots: Collection[str]) -> None:
@@ -495,15 +501,17 @@ class PostgresRows:
 
     async def take(self, company: str) -> list[Row] | None:
         """Act for *company*, if no other live process does, and return its live rows."""
-        column = indexed(company)
+        column, now = indexed(company), asyncio.get_running_loop().time
         async with self._taking:
             if column in self._tokens:
                 return []
+            if self._others.get(column, 0.0) > now():
+                return None
             await self._heart.start()
             values = self._scope, column, self._heart.holder
             token = await self._database.reads.run(lambda db: db.fetchval(_CLAIM, *values))
             if token is None:
-                self._asked.add(column)
+                self._others[column] = now() + POLL if self._hears else 0.0
                 return None
             self._tokens[column] = token
             try:
@@ -522,17 +530,14 @@ class PostgresRows:
         next_look = loop.time()
 
         def hear(_db: Any, _pid: int, _channel: str, text: str) -> None:
-            holder, scope, company = text.split("\n", 2)
-            if holder != self._heart.holder and scope == self._scope:
-                told.add(company)
-                heard.set()
+            self._hear(text, told, heard)
 
         async def look(db: Any) -> list[Any]:
             nonlocal listens
             if listens is not db:
                 await db.add_listener(self._database.schema, hear)
                 db.add_termination_listener(lambda _: heard.set())
-                listens = db
+                listens, self._hears = db, True
             found: list[Any] = await db.fetch(
                 _LOOK, self._scope, [*self._tokens], self._heart.holder
             )
@@ -542,8 +547,10 @@ class PostgresRows:
             while True:
                 try:
                     if loop.time() >= next_look or listens is None or listens.is_closed():
-                        told.update(row["company"] for row in await listening.run(look))
-                        told.update(self._asked - self._tokens.keys())
+                        found = [row["company"] for row in await listening.run(look)]
+                        self._ask_again(found)
+                        told.update(found)
+                        told.update(self._others.keys() - self._tokens.keys())
                         next_look = loop.time() + POLL
                     batch = [*told]
                     names = await self._named(batch)
@@ -560,7 +567,24 @@ class PostgresRows:
                         async with asyncio.timeout_at(next_look):
                             await heard.wait()
         finally:
+            self._hears = False
             listening.close()
+
+    def _hear(self, text: str, told: set[str], heard: asyncio.Event) -> None:
+        """Note the company that a notification is about, if another process has changed it."""
+        holder, scope, company, *is_free = text.split("\n")
+        if holder == self._heart.holder or scope != self._scope:
+            return
+        if is_free:
+            self._ask_again([company])
+        told.add(company)
+        heard.set()
+
+    def _ask_again(self, columns: Iterable[str]) -> None:
+        """Ask for these leases the next time: they may have become free."""
+        for column in columns:
+            if column in self._others:
+                self._others[column] = 0.0
 
     async def _named(self, columns: Collection[str]) -> list[str]:
         hashed = [one for one in columns if is_hash(one)]
@@ -576,7 +600,7 @@ class PostgresRows:
             await asyncio.wait([self._writing])
         async with self._taking:
             self._tokens.clear()
-            self._asked.clear()
+            self._others.clear()
             await self._heart.stop()
         if self._snapshots:
             self._snapshots.clear()
