@@ -65,7 +65,7 @@ class Books:
 
     @asynccontextmanager
     async def read(self, page_size: int = 100, **options: Any) -> AsyncIterator[Pager[Any]]:
-        async with Service(faults=[self.answer]).client() as client:
+        async with Service(faults=[self.answer], latency=0.0).client() as client:
             invoices = client.company("c-0").data("invoices")
             options = {"prefetch": 0, "order_by": "modifiedDate", **options}
             yield invoices.list(page_size=page_size, **options)

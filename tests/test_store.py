@@ -38,9 +38,9 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     """It opens at the first use, stays open between two blocks, and knows what was pushed."""
     async with Store(where) as store:
         assert not exists(where)
-        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
-        service = Service(lambda _: 0.0)
+        service = Service(lambda _: -1.0, latency=0.0)
         async with coordinator(service, journal=store) as pushes:
             second = await (await pushes.submit(NAMED))
 
@@ -51,9 +51,9 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
 async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None:
     """Two of them would not see what the other one is sending."""
     store = Store(where)
-    async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
         with pytest.raises(JournalInUse, match="another coordinator"):
-            await coordinator(Service(lambda _: 0.0), journal=store).__aenter__()
+            await coordinator(Service(lambda _: -1.0, latency=0.0), journal=store).__aenter__()
         await (await pushes.submit(NAMED))
     await store.aclose()
 
@@ -61,12 +61,12 @@ async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None
 async def test_a_file_has_one_store_at_a_time(where: Any) -> None:
     """Whoever has it open, has it until the store is closed; then the next one goes on."""
     store = Store(where)
-    async with coordinator(Service(lambda _: 0.0), journal=store):
+    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store):
         pass
     with pytest.raises(JournalInUse):
-        await coordinator(Service(lambda _: 0.0), journal=where).__aenter__()
+        await coordinator(Service(lambda _: -1.0, latency=0.0), journal=where).__aenter__()
     await store.aclose()
-    async with coordinator(Service(lambda _: 0.0), journal=where) as pushes:
+    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=where) as pushes:
         assert await pushes.find("INV-1") is None
 
 
@@ -74,7 +74,7 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
     """Closing ends what is open, not the store."""
     store = Store(where)
     for _ in range(2):
-        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
             await (await pushes.submit(NAMED))
         await store.aclose()
         await store.aclose()
@@ -82,7 +82,7 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
 
 async def test_a_store_in_memory_keeps_no_pushes() -> None:
     """It is what a coordinator without a journal has: the next one pushes the record again."""
-    store, service = Store(), Service(lambda _: 0.0)
+    store, service = Store(), Service(lambda _: -1.0, latency=0.0)
     for _ in range(2):
         async with coordinator(service, journal=store) as pushes:
             outcome = await (await pushes.submit(NAMED))
@@ -113,7 +113,7 @@ def test_no_password_is_shown(where: str) -> None:
 
 async def test_the_last_block_closes_the_store(where: Any) -> None:
     """Tasks that share a store have a block each, and end it when they like."""
-    store, service = Store(where), Service(lambda _: 0.0)
+    store, service = Store(where), Service(lambda _: -1.0, latency=0.0)
     async with store:
         async with store, coordinator(service, journal=store) as pushes:
             async with store:
@@ -131,7 +131,7 @@ def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
     store = Store(where)
 
     async def push() -> str | None:
-        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
             return (await (await pushes.submit(NAMED))).key
 
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
@@ -147,7 +147,7 @@ def test_a_store_at_module_level_works_in_one_loop_after_another(where: Any) -> 
     store = Store(where)
 
     async def push(*, close: bool) -> str | None:
-        async with coordinator(Service(lambda _: 0.0), journal=store) as pushes:
+        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
             key = (await (await pushes.submit(NAMED))).key
         if close:
             await store.aclose()

@@ -210,7 +210,9 @@ async def thawed(process: asyncio.subprocess.Process) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("times", [2, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "times", [2, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(0)])]
+)
 async def test_workers_that_are_killed_or_frozen_are_succeeded(
     sandbox: Sandbox, url: str, how: signal.Signals, times: int
 ) -> None:
