@@ -425,6 +425,7 @@ async def test_a_decision_is_made_beside_the_process_that_carries_the_pushes(
         news = kept.news()
         assert isinstance(news, AsyncGenerator)
         hearing = asyncio.ensure_future(anext(news))
+        await asyncio.sleep(1.0)  # until it listens
         command = ["pushes", "resolve", "aa1", "--abandon", "--journal", where]
         assert await asyncio.to_thread(main, command) == 0
         async with asyncio.timeout(30):
