@@ -1,4 +1,4 @@
-"""Questions to the event loop and the file system that the standard library leaves open."""
+"""What the standard library leaves open: cancelled tasks, renames that last, locks of a process."""
 
 import asyncio
 import os
@@ -8,10 +8,11 @@ from typing import Final
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system; see `can_lock`
-    fcntl = None  # type: ignore[assignment]
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # not a POSIX system: `can_lock` tells
 
 _locked: Final = set[int]()
+"""Descriptors of the files that this process has locked."""
 
 
 def current_task_cancelled() -> bool:
@@ -64,6 +65,7 @@ def unlock(descriptor: int) -> None:
 
 @cache
 def _watch_forks() -> None:
+    # A hook of the host's process, made with its first lock; it touches nothing but our own files.
     os.register_at_fork(after_in_child=_leave_locks)
 
 

@@ -480,8 +480,8 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "the end of a block can be cancelled": Fault(
         "_push/coordinator.py",
-        "await to_the_end(asyncio.ensure_future(self._ended(d)))",
-        "await self._ended(d)",
+        "await to_the_end(asyncio.ensure_future(self._end_and_return_store(d)))",
+        "await self._end_and_return_store(d)",
         "coordinator_leaving",
     ),
     "stuck pushes say how long others take": Fault(

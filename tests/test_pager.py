@@ -242,7 +242,7 @@ async def test_pages_ahead_wait_behind_everything_else(connect: Connect) -> None
     """The first page goes at the caller's priority, those ahead at the lowest."""
     service = Records(items=500)
     whole = service.body
-    service.body = lambda *page: whole(*page).replace(b"/companies?", b"?")  # type: ignore[method-assign]
+    service.body = lambda *page: whole(*page).replace(b"/companies?", b"?")  # type: ignore[method-assign]  # of any list
     client = await connect(service, per_company=1)
     items = aiter(client.company("a").data("invoices").list(prefetch=4))
     await anext(items)

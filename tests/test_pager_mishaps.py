@@ -55,7 +55,7 @@ def test_nothing_is_lost_by_whoever_stops_waiting(way: str, turns: list[int]) ->
         items, cursor = list[Any](), None
         for patience in (*turns, None):
             clock = iter(range(10**6))  # so that each slice takes its turn
-            pager = by_hand(service, clock=lambda: float(next(clock)), cursor=cursor)  # noqa: B023
+            pager = by_hand(service, clock=lambda: float(next(clock)), cursor=cursor)  # noqa: B023 - used in this round
             reading = readings(pager)[way]()
             while (handed := await taken_impatiently(reading, patience)) is not None:
                 items += flat(way, handed)

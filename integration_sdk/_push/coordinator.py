@@ -208,9 +208,9 @@ class Coordinator:
         otherwise nobody could act for the companies whose leases stay behind.
         """
         d.let_go_of_all()
-        await to_the_end(asyncio.ensure_future(self._ended(d)))
+        await to_the_end(asyncio.ensure_future(self._end_and_return_store(d)))
 
-    async def _ended(self, d: Dispatcher) -> None:
+    async def _end_and_return_store(self, d: Dispatcher) -> None:
         try:
             await d.tasks.end()
             await d.store.release()
