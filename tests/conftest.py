@@ -20,9 +20,9 @@ from hypothesis import settings
 
 from benchmarks.virtual_service import Service
 from integration_sdk import Listing, testing
-from tests.pager_support import Serve
-from tests.postgres import Server, postgres_server
-from tests.push_support import Connect, Journal
+from tests.support.pager_support import Serve
+from tests.support.postgres import Server, postgres_server
+from tests.support.push_support import Connect, Journal
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

@@ -1,0 +1,191 @@
+"""Bodies: capped while they are unpacked, whatever the service or a proxy sends."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from ssl import SSLContext
+from typing import Any
+
+import pytest
+
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response, read_error, read_json
+from integration_sdk._records import codec
+from integration_sdk.errors import (
+    AnswerLost,
+    ApiError,
+    IntegrationError,
+    InternalServerError,
+    MalformedResponse,
+    ResponseTooLarge,
+)
+from tests.support.network_support import of_the_server, trusting
+from tests.support.session_support import (
+    ONE_CALL,
+    RawServer,
+    always,
+    answer,
+    error_body,
+    raw_server,
+    read,
+    send_once,
+    session_on,
+    write,
+)
+
+MIB = 1024 * 1024
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+async def test_the_limit_counts_unpacked_bytes(over: int, packed: bool) -> None:
+    """A body of exactly the limit is read; one byte more is too large."""
+    body = b"x" * (10_000 + over)
+    reply = (
+        answer(200, gzip.compress(body), Content_Encoding="gzip") if packed else answer(200, body)
+    )
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        if over <= 0:
+            assert (await session.send(read(body_limit=10_000), ONE_CALL)).body == body
+            return
+        with pytest.raises(ResponseTooLarge) as caught:
+            await session.send(read(body_limit=10_000), ONE_CALL)
+
+    assert caught.value.limit == 10_000
+    assert len(server.requests) == 1, "asking again would only bring it again"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_bomb_is_defused(encoding: str) -> None:
+    """A quarter of a megabyte that unpacks to 256 costs about the limit, and the call ends soon."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(256)) + packer.flush()
+    assert len(bomb) < MIB / 2
+    reply = answer(200, bomb, Content_Encoding=encoding)
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        tracemalloc.start()
+        try:
+            # aiohttp before 3.14 refuses by itself to unpack one piece to more than 32 MiB.
+            with pytest.raises((ResponseTooLarge, AnswerLost)):
+                await session.send(write(body_limit=8 * MIB), ONE_CALL)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert peak < 96 * MIB
+
+
+async def test_an_endless_body_ends() -> None:
+    """A service that never stops sending is stopped at the limit."""
+
+    async def endless(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(CHUNKED)
+        while True:
+            writer.write(b"1000\r\n" + b" " * 4096 + b"\r\n")
+            await writer.drain()
+
+    async with raw_server(endless) as server, session_on(server) as session:
+        with pytest.raises(ResponseTooLarge):
+            await session.send(read(body_limit=MIB), ONE_CALL)
+
+
+async def test_an_errors_body_is_cut_not_lost() -> None:
+    """A huge error page is still the status that it came with."""
+    reply = answer(500, b"<html>" + b"x" * MIB)
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        response = await session.send(read(), ONE_CALL)
+
+    assert isinstance(read_error(read(), response), InternalServerError)
+    assert len(response.body) == 64 * 1024
+
+
+ODD = {
+    "empty": b"",
+    "html": b"<!doctype html><title>proxy</title>",
+    "cut": b'{"results": [',
+    "latin-1": '{"name": "Bj\xf6rn"}'.encode("latin-1"),
+    "utf-16": '{"name": "Björn"}'.encode("utf-16"),
+    "nan": b'{"amount": NaN}',
+    "infinity": b'{"amount": 1e999}',
+    "twice": b'{"a": 1, "a": 2}',
+    "null": b"null",
+    "deep lists": b"[" * 1_000_000,
+    "deep objects": b'{"a":' * 1_000_000,
+    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
+    "zero bytes": bytes(100),
+    "two values": b"{}{}",
+    "huge number": b"1" * 100_000,
+}
+
+
+def read_or_error(request: Request, response: Response) -> Any:
+    try:
+        return read_json(request, response)
+    except IntegrationError as error:
+        return error
+
+
+@pytest.mark.parametrize("status", [200, 400, 429, 500])
+@pytest.mark.parametrize("body", ODD)
+async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -> None:
+    """Whatever a body holds, the outcome is a value or an error of the tree."""
+    async with (
+        raw_server(always(answer(status, ODD[body]))) as server,
+        session_on(server) as session,
+    ):
+        for request in (read(), write()):
+            response = await send_once(session, request)
+            outcome = read_or_error(request, response)
+            if status == 200:
+                assert outcome is None or isinstance(outcome, dict | MalformedResponse)
+            else:
+                assert isinstance(outcome, ApiError)
+
+
+@pytest.mark.parametrize("charset", ["latin-1", "no-such-charset", "utf-16"])
+async def test_a_wrong_charset_header_changes_nothing(charset: str) -> None:
+    """JSON is UTF-8, whatever the header claims."""
+    body = '{"name": "Björn"}'.encode()
+    reply = answer(200, body, Content_Type=f"application/json; charset={charset}")
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        response = await session.send(read(), ONE_CALL)
+
+    assert codec.decode_json(response.body) == {"name": "Björn"}
+
+
+async def test_a_body_in_single_bytes_arrives_whole() -> None:
+    """How a service cuts its answer makes no difference."""
+    body = error_body(404)
+
+    async def slow(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        for byte in answer(404, body):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+
+    async with raw_server(slow) as server, session_on(server) as session:
+        assert (await session.send(read(), ONE_CALL)).body == body
+
+
+@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["plain", "TLS"])
+async def test_a_large_record_is_sent_whole_and_without_a_warning(tls: SSLContext | None) -> None:
+    """Nine megabytes leave as they are; aiohttp would warn of so many bytes in one piece."""
+    body = b"[" + b"7" * (9 * MIB) + b"]"
+    async with (
+        raw_server(always(answer()), ssl=tls) as server,
+        session_on(server, ssl=trusting()) as session,
+    ):
+        assert (await session.send(write(body=body), ONE_CALL)).status == 200
+
+    head, _, sent = server.requests[0].partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert sent == body

@@ -1,0 +1,584 @@
+"""One call from the outside: what goes out, what comes back, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk import CallInfo, Priority, RetryPolicy
+from integration_sdk._http import CallOptions
+from integration_sdk._http.call import _collecting, new_call
+from integration_sdk._http.credentials import check_base_url
+from integration_sdk._http.requests import Safety
+from integration_sdk.errors import (
+    AnswerLost,
+    ConfigurationError,
+    IntegrationError,
+    JournalError,
+    NotSent,
+    ResponseTooLarge,
+)
+from tests.support.session_support import (
+    KEY,
+    ONE_CALL,
+    VirtualService,
+    always,
+    answer,
+    error_body,
+    held,
+    in_turn,
+    raw_server,
+    read,
+    session_on,
+    virtual_session,
+    write,
+)
+
+# What goes out
+
+
+async def test_a_request_goes_out_as_it_is_written() -> None:
+    """Path and query are quoted once, a body has its type and length, and nothing is added."""
+    odd = read("/companies/a%20b/data/x", params=(("query", "name=A&B && c={d}"), ("page", "1")))
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(odd, ONE_CALL)
+        await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+
+    get, post = (request.split(b"\r\n") for request in server.requests)
+    assert get[0] == (
+        b"GET /companies/a%20b/data/x?query=name%3DA%26B%20%26%26%20c%3D%7Bd%7D&page=1 HTTP/1.1"
+    )
+    assert b"Content-Type: application/json" in post
+    assert b"Content-Length: 13" in post
+    assert b"Idempotency-Key: k-1" in post
+    assert post[-1] == b'{"name": "A"}'
+
+
+@pytest.mark.parametrize(("status", "keys"), [(429, 1), (503, 2)])
+async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int) -> None:
+    """The service would only repeat it; a 429 it does not keep, so the key stays."""
+    serve = in_turn(answer(status, error_body(status)), answer())
+    async with raw_server(serve) as server, session_on(server) as session:
+        got = await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+
+    lines = [line for sent in server.requests for line in sent.split(b"\r\n")]
+    assert got.status == 200
+    assert len({line for line in lines if line.startswith(b"Idempotency-Key: ")}) == keys
+    assert len(server.requests) == 2
+
+
+async def test_an_answer_that_echoes_the_key_shows_it_to_nobody() -> None:
+    """Whatever its status: what does not fit is quoted in errors."""
+    header = f"Basic {b64encode(KEY.encode()).decode()}".encode()
+    body = b'{"Authorization": "' + header + b'", "key": "' + KEY.encode() + b'"}'
+    async with raw_server(always(answer(200, body))) as server, session_on(server) as session:
+        got = await session.send(read(), ONE_CALL)
+
+    assert b"Basic <hidden>" in got.body
+    assert KEY.encode() not in got.body
+
+
+async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
+    """A client whose calls go first lifts none of its prefetched pages."""
+    first = CallOptions(priority=Priority.INTERACTIVE)
+    page = read(priority=Priority.PREFETCH)
+
+    assert new_call(page, first, 0.0, None).priority is Priority.PREFETCH
+    push = write(priority=Priority.PUSH)
+    assert new_call(push, first, 0.0, None).priority is Priority.INTERACTIVE
+
+
+async def test_the_base_url_may_have_a_path() -> None:
+    """A gateway's prefix stays in front of every path."""
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(f"{server.base_url}/gateway/v1/") as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    assert server.requests[0].startswith(b"GET /gateway/v1/companies HTTP/1.1")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("", "https://"),
+        (None, "https://"),
+        ("api.example.com", "https://"),
+        ("ftp://api.example.com", "https://"),
+        ("https://", "https://"),
+        ("https://api.example.com:99999", "https://"),
+        ("https://api example.com", "https://"),
+        ("https://api\u00a0.example.com", "https://"),
+        ("https://api..example.com", "https://"),
+        (f"https://{'a' * 64}.example.com", "https://"),
+        ("http://api.example.com", "unencrypted"),
+        ("http://127.0.0.1.example.com", "unencrypted"),
+        ("http://192.168.1.1", "unencrypted"),
+        ("https://me:secret@api.example.com", "password"),
+        ("https://api.example.com?x=1", "query"),
+        ("https://api.example.com/#top", "fragment"),
+    ],
+)
+def test_a_base_url_that_cannot_be_right_is_refused(url: Any, says: str) -> None:
+    """The error says what would do, and shows no password."""
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        check_base_url(url)
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://api.example.com", "http://localhost:8080", "http://127.0.0.1", "http://[::1]:1"],
+)
+def test_a_base_url_that_is_right_is_taken(url: str) -> None:
+    """TLS anywhere, plain HTTP on this machine; a slash at the end makes no difference."""
+    assert check_base_url(url) == check_base_url(url + "/") == url
+
+
+@pytest.mark.parametrize("end", [" ", "\n", "/ ", "/\r\n"])
+def test_what_surrounds_a_base_url_is_left_out(end: str) -> None:
+    """As it comes with a line of a file; a space would be part of the host, or of each path."""
+    assert check_base_url(f" https://api.example.com/v1{end}") == "https://api.example.com/v1"
+    assert check_base_url(f"https://api.example.com{end}") == "https://api.example.com"
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_safe_base_url_or_refused(text: str) -> None:
+    """Nothing but a `ConfigurationError` comes of odd text, and nothing unencrypted."""
+    try:
+        url = check_base_url(text)
+    except ConfigurationError:
+        return
+    assert url.startswith(("https://", "http://localhost", "http://127.", "http://["))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_a_time_out_that_cannot_work_is_refused(timeout: float) -> None:
+    """A call needs more than no time."""
+    with pytest.raises(ConfigurationError, match="timeout"):
+        CallOptions(timeout=timeout)
+
+
+# What comes back, without a server
+
+
+async def test_statuses_and_headers_under_aioresponses(integration_aioresponses: Any) -> None:
+    """The session works where users mock aiohttp: verbs, headers, statuses, bodies."""
+    url = "http://localhost/companies"
+    integration_aioresponses.post(url, status=202, payload={"a": 1}, headers={"X-Y": "z"})
+    async with session_on("http://localhost") as session:
+        response = await session.send(write(), ONE_CALL)
+
+    assert (response.status, response.body) == (202, b'{"a": 1}')
+    assert response.headers["x-y"] == "z"
+    (call,) = next(iter(integration_aioresponses.requests.values()))
+    assert call.kwargs["allow_redirects"] is False
+    assert call.kwargs["data"] == b'{"name": "A"}'
+    assert "Authorization" in call.kwargs["headers"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "sent"),
+    [
+        (aiohttp.ServerDisconnectedError(), AnswerLost, 1),
+        (aiohttp.ClientOSError(104, "reset"), AnswerLost, 1),
+        (aiohttp.ClientPayloadError("cut"), AnswerLost, 1),
+        (TimeoutError(), AnswerLost, 1),
+        (aiohttp.SocketTimeoutError(), AnswerLost, 1),
+        (aiohttp.ConnectionTimeoutError(), NotSent, 3),
+    ],
+)
+async def test_a_mocked_failure_is_in_doubt_unless_it_is_a_connectors(
+    integration_aioresponses: Any, raised: Exception, kind: type[Exception], sent: int
+) -> None:
+    """A mock runs no trace hook, so only the connector's own errors prove that nothing left."""
+    integration_aioresponses.post("http://localhost/companies", exception=raised, repeat=True)
+    async with session_on("http://localhost") as session:
+        with pytest.raises(kind):
+            await session.send(write(), ONE_CALL)
+        assert session.stats().attempts == sent
+
+
+# What is told of it
+
+
+async def test_every_call_can_be_looked_at() -> None:
+    """``calls()`` collects what happened, in tasks of the block too, and in nothing else."""
+    replies = in_turn(
+        answer(), answer(503, error_body(503)), answer(), answer(404, error_body(404))
+    )
+    async with raw_server(replies) as server, session_on(server) as session:
+        await session.send(read("/before"), ONE_CALL)
+        with session.calls() as calls:
+            await asyncio.create_task(session.send(read("/a", company_id="c"), ONE_CALL))
+            with session.calls() as inner:
+                await session.send(write("/b"), ONE_CALL)
+        await session.send(read("/after"), ONE_CALL)
+
+    first, second = calls
+    assert inner == [second]
+    assert (first.operation, first.method, first.path) == ("test", "GET", "/a")
+    assert (first.status, first.attempts, first.error) == (200, 2, None)
+    assert first.elapsed >= first.waited > 0
+    assert (second.status, second.correlation_id) == (404, "c-1")
+
+
+async def test_a_collection_ends_with_its_block() -> None:
+    """What a task that was started inside does after the block is not in it."""
+    go_on = asyncio.Event()
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+
+        async def outlives_the_block() -> None:
+            await session.send(read("/inside"), ONE_CALL)
+            await go_on.wait()
+            await session.send(read("/after"), ONE_CALL)
+
+        with session.calls() as outer:
+            with session.calls() as calls:
+                task = asyncio.create_task(outlives_the_block())
+                await session.send(read("/inside"), ONE_CALL)
+            go_on.set()
+            await task
+
+    assert {call.path for call in calls} == {"/inside"}
+    assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
+
+
+async def test_a_collection_may_end_in_another_context() -> None:
+    """As that of a generator does which one task begins and another one closes."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+
+        async def collecting() -> AsyncIterator[list[CallInfo]]:
+            with session.calls() as calls:
+                await session.send(read("/inside"), ONE_CALL)
+                yield calls
+
+        for _ in range(3):
+            began = collecting()
+            calls = await anext(began)
+            await asyncio.create_task(anext(began, None))
+            await session.send(read("/after"), ONE_CALL)
+            assert [call.path for call in calls] == ["/inside"]
+
+    assert len(_collecting.get()) == 1  # the next collection drops it
+
+
+@pytest.mark.virtual_time
+async def test_calls_that_fail_are_told_too() -> None:
+    """An error and a cancellation end up in the collection by name."""
+
+    async def silent(*_: object) -> None:
+        await asyncio.sleep(3600)
+
+    async with raw_server(silent) as server, session_on(server) as session:
+        with session.calls() as calls:
+            with pytest.raises(AnswerLost):
+                await session.send(read(), CallOptions(timeout=0.05))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await session.send(read(), ONE_CALL)
+
+    assert [(call.error, call.status) for call in calls] == [
+        ("AnswerLost", None),
+        ("cancelled", None),
+    ]
+
+
+async def test_what_ends_a_call_from_inside_is_told_by_its_name() -> None:
+    """It is no cancellation, whoever raised it."""
+
+    def vault_is_down() -> str:
+        raise ValueError("the vault is down")
+
+    async with raw_server(always(answer())) as server:
+        async with session_on(server, api_key=vault_is_down) as session:
+            with session.calls() as calls, pytest.raises(NotSent):
+                await session.send(read(), ONE_CALL)
+        async with session_on(server) as session:
+            with session.calls() as more, pytest.raises(JournalError):
+                async with session.slot(write(), ONE_CALL):
+                    raise JournalError("the disk is full")
+
+    assert [call.error for call in calls + more] == ["NotSent", "JournalError"]
+
+
+async def test_a_hook_is_told_of_every_call() -> None:
+    """``on_call`` gets one `CallInfo` for each call, with its outcome."""
+    told: list[CallInfo] = []
+    replies = in_turn(answer(), answer(500, error_body(500)))
+    async with (
+        raw_server(replies) as server,
+        session_on(server, on_call=told.append) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+        await session.send(write(), ONE_CALL)
+
+    assert [(call.status, call.attempts, call.correlation_id) for call in told] == [
+        (200, 1, None),
+        (500, 1, "c-1"),
+    ]
+
+
+async def test_a_hook_that_fails_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    """What it raises is logged, and the answer is handed out."""
+
+    def hook(call: CallInfo) -> None:
+        raise ValueError("a bug of the caller's")
+
+    async with raw_server(always(answer())) as server, session_on(server, on_call=hook) as session:
+        for _ in range(3):
+            assert (await session.send(read(), ONE_CALL)).status == 200
+
+    assert caplog.text.count("ValueError: a bug of the caller's") == 1
+
+
+async def test_counts_add_up() -> None:
+    """`stats` shows calls, transmissions, refusals, losses and how things stand."""
+    busy, away = answer(429, error_body(429)), answer(503, error_body(503))
+    async with (
+        raw_server(in_turn(answer(), busy, away, answer())) as server,
+        session_on(server) as session,
+    ):
+        assert session.stats().requests == 0
+        await session.send(read(), ONE_CALL)
+        await session.send(read(), ONE_CALL)
+        stats = session.stats()
+
+    assert (stats.requests, stats.attempts, stats.throttled, stats.unavailable) == (2, 4, 1, 1)
+    assert (stats.in_flight, stats.waiting, stats.lost, stats.gate_open) == (0, 0, 0, True)
+    assert (stats.waits, stats.window, stats.rate) == (2, 20, None)
+    assert stats.waited > 0
+
+
+@pytest.mark.virtual_time
+async def test_a_closed_gate_tells_when_it_opens() -> None:
+    """A health check can say how long the service asked to stay away."""
+
+    def rule(service: VirtualService, request: Any, at: float) -> Any:
+        return (503, {"Retry-After": "30"}) if at < 10 else None
+
+    session = virtual_session(VirtualService(rule))
+    assert session.stats().opens_in == 0
+    reading = asyncio.create_task(session.send(read(), CallOptions()))
+    await asyncio.sleep(10)
+
+    stats = session.stats()
+    await reading
+
+    assert not stats.gate_open
+    assert 20 <= stats.opens_in < 30
+    assert session.stats().opens_in == 0
+    await session.aclose()
+
+
+async def test_an_answer_that_comes_too_late_counts_as_lost() -> None:
+    """As one does whose connection broke."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        with pytest.raises(AnswerLost):
+            await session.send(read(), CallOptions(timeout=0.05))
+        stats = session.stats()
+
+    assert (stats.attempts, stats.lost) == (1, 1)
+
+
+async def test_an_answer_that_nobody_wants_any_more_is_not_lost() -> None:
+    """A list that is left gives up the pages on their way: no alarm for that."""
+    async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await session.send(read(), ONE_CALL)
+        stats = session.stats()
+
+    assert (stats.attempts, stats.lost) == (1, 0)
+
+
+async def test_the_quota_of_the_last_answer_is_kept() -> None:
+    """``X-Rate-Limit-*`` is shown as it was last said; answers without it change nothing."""
+    told = answer(200, X_Rate_Limit_Limit="1000", X_Rate_Limit_Remaining="997")
+    async with raw_server(in_turn(told, answer())) as server, session_on(server) as session:
+        assert session.quota is None
+        for _ in range(2):
+            await session.send(read(), ONE_CALL)
+            assert session.quota is not None
+            assert (session.quota.limit, session.quota.remaining) == (1000, 997)
+
+
+@pytest.mark.virtual_time
+async def test_a_429_with_quota_left_is_the_companys_own() -> None:
+    """The company waits; the others do not notice."""
+
+    def rule(service: VirtualService, request: Any, at: float) -> Any:
+        if request.company_id == "busy" and at < 3:
+            return 429, {"Retry-After": "3", "X-Rate-Limit-Remaining": "50"}
+        return None
+
+    session = virtual_session(VirtualService(rule))
+    busy = asyncio.create_task(session.send(read(company_id="busy"), CallOptions()))
+    await asyncio.sleep(0.1)
+
+    await session.send(read(company_id="other"), CallOptions())
+    assert asyncio.get_running_loop().time() < 1
+    assert session.stats().gate_open
+    assert (await busy).attempts == 2
+    assert asyncio.get_running_loop().time() >= 3
+    await session.aclose()
+
+
+async def test_what_is_repeated_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """INFO says why a call is sent again; DEBUG tells of every call; WARNING is silent."""
+    caplog.set_level(logging.DEBUG, "integration_sdk.session")
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in told if level != "DEBUG"] == ["INFO"]
+    again = "GET /companies is sent again when its turn comes: it got 503"
+    assert ("INFO", again) in told
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(("retry_after", "sent"), [(5, 2), (3600, 1)])
+@pytest.mark.virtual_time
+async def test_what_is_not_repeated_is_not_logged_as_if_it_were(
+    retry_after: int, sent: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that asks to come back after the deadline is not asked again."""
+    caplog.set_level(logging.INFO, "integration_sdk.session")
+    service = VirtualService(
+        lambda service, request, now: (429, {"Retry-After": str(retry_after)}) if now < 5 else None
+    )
+    session = virtual_session(service)
+    response = await session.send(read(), CallOptions(timeout=60))
+    await session.aclose()
+
+    assert (response.attempts, len(service.log)) == (sent, sent)
+    assert caplog.text.count("is sent again") == sent - 1
+
+
+# aiohttp's own ways in
+
+
+async def test_middlewares_and_traces_are_passed_through() -> None:
+    """Both see every transmission; a trace also gets to know which one it is."""
+    seen: list[object] = []
+
+    async def middleware(request: aiohttp.ClientRequest, handler: Any) -> Any:
+        request.headers["X-Tenant"] = "t"
+        seen.append("middleware")
+        return await handler(request)
+
+    async def began(_: object, context: Any, __: object) -> None:
+        sending = context.trace_request_ctx
+        seen.append((sending.request.operation, sending.attempt))
+
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(began)
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server, middlewares=[middleware], trace_configs=[config]) as session,
+    ):
+        await session.send(read(), ONE_CALL)
+
+    assert seen == [("test", 1), "middleware", ("test", 2), "middleware"]
+    assert all(b"X-Tenant: t" in request for request in server.requests)
+
+
+@pytest.mark.parametrize("body", [b'{"a": 1}', b""])
+async def test_a_middleware_may_read_the_answer(body: bytes) -> None:
+    """As one that writes it to a log does: the caller gets it all the same, within the limit."""
+    seen = []
+
+    async def looks(request: Any, handler: Any) -> Any:
+        response = await handler(request)
+        seen.append(await response.read())
+        return response
+
+    async with (
+        raw_server(always(answer(200, body))) as server,
+        session_on(server, middlewares=[looks]) as session,
+    ):
+        for request in (read(), write()):
+            assert (await session.send(request, ONE_CALL)).body == body
+        if body:
+            with pytest.raises(ResponseTooLarge):
+                await session.send(read(body_limit=len(body) - 1), ONE_CALL)
+
+    assert set(seen) == {body}
+
+
+async def test_opentelemetry_sees_each_call() -> None:
+    """A middleware makes a span of each transmission, a child of the caller's; no key in it."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("integration_sdk")
+
+    async def span_of_each_transmission(request: aiohttp.ClientRequest, handler: Any) -> Any:
+        with tracer.start_as_current_span(f"{request.method} {request.url.path}") as span:
+            response = await handler(request)
+            span.set_attribute("http.response.status_code", response.status)
+            return response
+
+    async with (
+        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
+        session_on(server, middlewares=[span_of_each_transmission]) as session,
+    ):
+        with tracer.start_as_current_span("my work"):
+            await session.send(read(), ONE_CALL)
+
+    *calls, parent = exporter.get_finished_spans()
+    assert [dict(span.attributes or {}) for span in calls] == [
+        {"http.response.status_code": 503},
+        {"http.response.status_code": 200},
+    ]
+    assert {span.name for span in calls} == {"GET /companies"}
+    assert all(span.parent and span.parent.span_id == parent.context.span_id for span in calls)
+    assert KEY not in str([span.to_json() for span in calls])
+
+
+async def test_a_thousand_calls_share_connections() -> None:
+    """The window bounds connections; nothing is left behind."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        quick = CallOptions(timeout=30, retry=RetryPolicy.never())
+        answers = await asyncio.gather(*(session.send(read(), quick) for _ in range(1000)))
+
+        assert {one.status for one in answers} == {200}
+        assert server.connections <= 100
+        assert session.stats().in_flight == 0
+
+
+async def test_errors_are_of_the_tree() -> None:
+    """One ``except IntegrationError`` is enough for whatever `send` raises."""
+    async with session_on("http://127.0.0.1:1") as session:
+        for safety in Safety:
+            with pytest.raises(IntegrationError):
+                await session.send(read(safety=safety), ONE_CALL)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "read_timeout", "effective"),
+    [(60, 60, None), (10, 60, None), (61, 60, 60), (None, 60, 60), (3600, None, None)],
+)
+def test_a_call_that_ends_before_needs_no_timer(
+    timeout: float | None, read_timeout: float | None, effective: float | None
+) -> None:
+    """The default settings cost nothing: the end of the call comes first."""
+    options = CallOptions(timeout=timeout, read_timeout=read_timeout)
+    assert options.effective_read_timeout == effective

@@ -1,0 +1,565 @@
+"""The API key: where it goes, where it never shows, and how it is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import json
+import logging
+import pickle
+import traceback
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, unquote
+
+import aiohttp
+import pytest
+
+from integration_sdk import Client, RetryPolicy
+from integration_sdk._http import CallOptions, Session, hide
+from integration_sdk._http.credentials import ApiKey, check_key
+from integration_sdk._http.requests import Request
+from integration_sdk._http.responses import Response, read_error
+from integration_sdk.errors import ConfigurationError, IntegrationError, NotSent
+from tests.http.test_session_phases import LOST, MALFORMED
+from tests.support.session_support import (
+    ONE_CALL,
+    QUICK,
+    Connection,
+    RawServer,
+    VirtualService,
+    always,
+    answer,
+    error_body,
+    errors_of,
+    in_turn,
+    raw_server,
+    read,
+    send_once,
+    session_on,
+    virtual_session,
+    write,
+)
+
+CANARY = "CANARY-5d41402abc4b2a76-CANARY"
+SENT = base64.b64encode(CANARY.encode()).decode()
+
+
+def shows(text: object) -> bool:
+    return CANARY in str(text) or SENT in str(text)
+
+
+# Where it goes
+
+
+async def test_the_header_is_as_documented() -> None:
+    """``Authorization: Basic <base64 of the key alone>``, on one line however long."""
+    key = "k" * 200
+    async with raw_server(always(answer())) as server, session_on(server, api_key=key) as session:
+        await session.send(read(), ONE_CALL)
+
+    sent = server.requests[0].split(b"\r\n")
+    assert b"Authorization: Basic " + base64.b64encode(key.encode()) in sent
+    assert b"Accept: application/json" in sent
+    assert any(line.startswith(b"User-Agent: integration-sdk/") for line in sent)
+    assert not any(line.lower().startswith((b"cookie", b"content-type")) for line in sent)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_what_has_no_body_has_no_content_type(method: str) -> None:
+    """Nothing of a request is named that it does not have."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(write(method=method, body=None), ONE_CALL)
+
+    assert b"content-type" not in server.requests[0].lower()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_no_redirect_is_followed(status: int) -> None:
+    """A redirect is an answer; the place that it names gets nothing at all."""
+    async with raw_server(always(answer())) as canary:
+        reply = answer(status, Location=f"{canary.base_url}/companies")
+        async with raw_server(always(reply)) as server, session_on(server) as session:
+            for request in (read(), write(), write(method="DELETE", body=None)):
+                assert (await session.send(request, ONE_CALL)).status == status
+
+    assert canary.connections == 0
+
+
+async def test_cookies_are_not_kept() -> None:
+    """What one company's answer sets does not go out with another's request."""
+    reply = answer(200, Set_Cookie="tracking=1; Path=/")
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        await session.send(read(), ONE_CALL)
+        await session.send(read(), ONE_CALL)
+
+    assert b"tracking" not in b"".join(server.requests)
+
+
+async def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy variable does not lead the key elsewhere."""
+    async with raw_server(always(answer())) as canary, raw_server(always(answer())) as server:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, canary.base_url)
+        async with session_on(server) as session:
+            await session.send(read(), ONE_CALL)
+
+    assert (canary.connections, len(server.requests)) == (0, 1)
+
+
+# What can be a key
+
+
+@pytest.mark.parametrize(
+    "key", ["", "  ", f"{CANARY}\n", f" {CANARY}", f"a\tb{CANARY}", f"Basic {SENT}", None, 7]
+)
+def test_what_cannot_be_a_key_is_refused_unseen(key: Any) -> None:
+    """The error says what is wrong without showing the key, in its frames either."""
+    with pytest.raises(ConfigurationError) as caught:
+        Session(base_url="http://localhost", api_key=key)
+
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    ours = [frame for frame in shown.stack if "integration_sdk" in frame.filename]
+    assert len(ours) > 1
+    assert not any(shows(frame.locals) for frame in ours)
+    assert not shows(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Client(CANARY, "nonsense"),
+        lambda: Client(api_key=CANARY, base_url="nonsense"),
+        lambda: Client(api_key=CANARY, bas_url="https://service.example"),  # type: ignore[call-arg]  # misspelt
+        lambda: Client(CANARY, "https://service.example", rate=0),
+    ],
+)
+def test_a_client_that_cannot_be_made_does_not_show_the_key(wrong: Callable[[], Client]) -> None:
+    """Nor do the frames that its arguments pass through."""
+    with pytest.raises((ConfigurationError, TypeError)) as caught:
+        wrong()
+
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    ours = [frame for frame in shown.stack if "integration_sdk" in frame.filename]
+    assert ours
+    assert not any(shows(frame.locals) for frame in ours)
+
+
+def test_a_hidden_key_stays_hidden() -> None:
+    """Neither repr nor pickle nor copy gives it away."""
+    for kept in (hide(CANARY), check_key(CANARY), ApiKey.of(CANARY)):
+        assert not shows(repr(kept))
+        assert not shows(repr({"key": kept}))
+        for take in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="pickled"):
+                take(kept)
+
+
+# Rotation
+
+
+def keys(*given: str) -> tuple[list[str], Callable[[], Awaitable[str]]]:
+    asked: list[str] = []
+
+    async def source() -> str:
+        await asyncio.sleep(0)
+        asked.append(given[min(len(asked), len(given) - 1)])
+        return asked[-1]
+
+    return asked, source
+
+
+def accepts(key: str) -> Connection:
+    """Answer 200 to *key* and 401 to any other."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            request = await server.receive(reader)
+            fits = base64.b64encode(key.encode()) in request
+            writer.write(answer() if fits else answer(401, error_body(401)))
+
+    return serve
+
+
+async def test_a_key_is_asked_for_once() -> None:
+    """A crowd of first calls asks the source once and keeps the answer."""
+    asked, source = keys("one")
+    async with (
+        raw_server(accepts("one")) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        await asyncio.gather(*(session.send(read(), ONE_CALL) for _ in range(10)))
+        await session.send(read(), ONE_CALL)
+
+    assert asked == ["one"]
+
+
+async def test_a_401_asks_for_the_key_again_once() -> None:
+    """After a rotation everybody goes on with the new key, writes too; it is asked for once."""
+    asked, source = keys("one", "two")
+    async with (
+        raw_server(accepts("two")) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        requests = [read(), write(), read(), write()]
+        answers = await asyncio.gather(*(session.send(one, ONE_CALL) for one in requests))
+
+    assert {one.status for one in answers} == {200}
+    assert asked == ["one", "two"]
+
+
+def in_units(text: str) -> str:
+    """Return *text* with all that is no ASCII letter or digit as escapes of four digits."""
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    plain = {unit: chr(unit) for unit in range(128) if chr(unit).isalnum()}
+    return "".join(plain.get(unit, f"\\u{unit:04X}") for unit in units)
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "as little as can be": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "what is not ASCII": lambda text: json.dumps(text)[1:-1],
+    "slashes": lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),
+    "all but letters and digits": in_units,
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("escaped", WRITERS)
+async def test_an_echo_is_masked_whatever_its_writer_escapes(escaped: str, status: int) -> None:
+    """Of the key and of its header; what is left is JSON."""
+    key = 'p\u00e4ss/w+rd=="\\\U0001f511~?>0123456789'
+    header = f"Basic {base64.b64encode(key.encode()).decode()}"
+    write_text = WRITERS[escaped]
+    body = f'{{"key": "{write_text(key)}", "header": "{write_text(header)}"}}'
+    assert json.loads(body) == {"key": key, "header": header}
+    async with (
+        raw_server(always(answer(status, body.encode()))) as server,
+        session_on(server, api_key=key) as session,
+    ):
+        got = (await session.send(read(), ONE_CALL)).body
+
+    assert json.loads(got)["key"] == "<hidden>"
+    assert json.loads(got)["header"].endswith("<hidden>")
+    assert b"0123456789" not in got
+
+
+@pytest.mark.parametrize("spelt", [str, quote, lambda text: quote(text, safe="")])
+@pytest.mark.parametrize("key", [CANARY, "p\u00e4ss/w+rd==?>0123456789"])
+async def test_a_redirect_does_not_show_the_key(key: str, spelt: Callable[[str], str]) -> None:
+    """A login page may be given it in the path."""
+    sent = base64.b64encode(key.encode()).decode()
+    for echoed in (key, sent):
+        to = f"https://login.example/{spelt(echoed)}/in"
+        async with (
+            raw_server(always(answer(302, Location=to))) as server,
+            session_on(server, api_key=key) as session,
+        ):
+            error = read_error(read(), await session.send(read(), ONE_CALL))
+
+        assert "a redirect to https://login.example/" in str(error)
+        assert not any(secret in unquote(str(error)) for secret in (key, sent))
+        assert "0123456789" not in str(error)
+
+
+async def test_an_error_shows_neither_the_first_key_nor_the_one_after_it() -> None:
+    """Whichever is in use when a service echoes it."""
+    first, second = "the-first-key", "the-second-key"
+    _, source = keys(first, second)
+    async with (
+        raw_server(
+            in_turn(
+                answer(400, first.encode()),
+                answer(401, error_body(401)),
+                answer(400, second.encode()),
+            )
+        ) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        bodies = [(await session.send(read(), ONE_CALL)).body for _ in range(2)]
+
+    assert bodies == [b"<hidden>", b"<hidden>"]
+
+
+@pytest.mark.parametrize("key", ["test", "integration"])
+async def test_a_record_that_holds_the_word_that_is_the_key_comes_as_it_is(key: str) -> None:
+    """Toy keys spoil no data; a key as the service gives it is no word."""
+    body = json.dumps({"name": f"my {key} company"}).encode()
+    async with (
+        raw_server(always(answer(200, body))) as server,
+        session_on(server, api_key=key) as session,
+    ):
+        assert (await session.send(read(), ONE_CALL)).body == body
+
+
+async def test_a_word_is_no_secret_that_an_error_would_be_spoilt_for() -> None:
+    """With a toy key, as tests have it, errors are read like any other."""
+    body = error_body(400)
+    async with (
+        raw_server(always(answer(400, body))) as server,
+        session_on(server, api_key="e") as session,
+    ):
+        assert (await session.send(read(), ONE_CALL)).body == body
+
+
+async def test_a_key_that_stays_wrong_is_told() -> None:
+    """A second 401, or the same key again, is the answer; nothing loops."""
+    for given, sent in ((("one",), 1), (("one", "two", "three"), 2)):
+        _, source = keys(*given)
+        async with (
+            raw_server(accepts("nine")) as server,
+            session_on(server, api_key=source) as session,
+        ):
+            assert (await session.send(read(), ONE_CALL)).status == 401
+        assert len(server.requests) == sent
+
+
+async def test_a_proxys_401_sends_no_write_again() -> None:
+    """A write goes out twice only after the documented refusal."""
+    _, source = keys("one", "two")
+    async with (
+        raw_server(always(answer(401, b"<html>"))) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        assert (await session.send(write(), ONE_CALL)).status == 401
+    assert len(server.requests) == 1
+
+
+async def test_a_source_that_fails_fails_the_call() -> None:
+    """The caller hears that nothing was sent, and why; the next call asks again."""
+    tries = 0
+
+    async def source() -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise LookupError("the vault is sealed")
+        return "good"
+
+    async with (
+        raw_server(accepts("good")) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        with pytest.raises(NotSent, match="LookupError") as failed:
+            await session.send(read(), ONE_CALL)
+        assert str(failed.value.__cause__) == "the vault is sealed"
+        assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+@pytest.mark.virtual_time
+async def test_a_source_that_hangs_is_named() -> None:
+    """Who looks at the rate limits for the reason would look in vain."""
+
+    async def source() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    session = virtual_session(VirtualService(), api_key=source)
+    with pytest.raises(NotSent, match="expired while it waited for the api_key function"):
+        await session.send(read(), ONE_CALL)
+
+
+# Where it never shows
+
+
+async def echoes(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A service that puts what it got into its error, as debug pages do."""
+    request = await server.receive(reader)
+    text = {"statusCode": 500, "error": request.decode() + CANARY, "correlationId": "c"}
+    writer.write(answer(500, json.dumps(text).encode()))
+
+
+async def garbles(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A service that sends the request back in place of HTTP."""
+    writer.write(await server.receive(reader) + b"\r\n\r\n")
+
+
+async def garbles_a_header(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """A service whose broken header holds the key; parsers quote the line that they refuse."""
+    await server.receive(reader)
+    writer.write(f"HTTP/1.1 200 OK\r\nKey {SENT} {CANARY}\r\n\r\n".encode())
+
+
+FAULTS: dict[str, Connection] = {
+    **LOST,
+    **MALFORMED,
+    **{str(code): always(answer(code, error_body(code))) for code in (400, 401, 402, 403, 404)},
+    **{str(code): always(answer(code, error_body(code))) for code in (409, 429, 500, 503)},
+    "proxy": always(answer(502, b"<html>")),
+    "echo": echoes,
+    "garbled echo": garbles,
+    "garbled header": garbles_a_header,
+    "too large": always(answer(200, b"x" * 3000)),
+}
+ENDPOINTS: dict[str, Request] = {
+    "list": read("/companies", params=(("page", "1"),), body_limit=2000),
+    "options": read("/companies/c/connections/n/options", company_id="c", body_limit=2000),
+    "push": write("/companies/c/connections/n/push/invoices", company_id="c", body_limit=2000),
+    "update": write("/companies/c/push/invoices/1", method="PUT", body_limit=2000),
+    "delete": write("/companies/c/push/invoices/1", method="DELETE", body=None, body_limit=2000),
+}
+OUTPUTS: dict[str, Callable[[BaseException], object]] = {
+    "str": str,
+    "repr": repr,
+    "args": lambda error: error.args,
+    "vars": vars,
+    "pickle": pickle.dumps,
+    "copy": lambda error: vars(copy.copy(error)),
+    "traceback": lambda error: "".join(traceback.format_exception(error)),
+    "locals": lambda error: "".join(
+        traceback.TracebackException.from_exception(error, capture_locals=True).format()
+    ),
+}
+
+
+@asynccontextmanager
+async def canary_session(server: RawServer) -> AsyncIterator[Session]:
+    session = Session(base_url=server.base_url, api_key=CANARY)
+    try:
+        yield session
+    finally:
+        await session.aclose()
+
+
+async def failure(session: Session, request: Request, options: CallOptions) -> BaseException:
+    try:
+        response = await session.send(request, options)
+        raise read_error(request, response)
+    except IntegrationError as error:
+        return error
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every fault at every endpoint, looked at in every way: 0 sightings of the key."""
+    caplog.set_level(1)
+    options = CallOptions(timeout=5, retry=QUICK)
+    asyncio.get_running_loop().set_debug(True)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for endpoint, request in ENDPOINTS.items():
+            async with raw_server(FAULTS[fault]) as server, canary_session(server) as session:
+                error = await failure(session, request, options)
+                for output, look in OUTPUTS.items():
+                    assert not shows(look(error)), (fault, endpoint, output)
+                assert list(errors_of(error)) == [error]
+                assert not shows(repr(session))
+                assert not shows(session.stats())
+    assert not shows(caplog.text)
+    assert not shows([str(one.message) for one in warned])
+
+
+def test_the_canary_has_many_places_to_show() -> None:
+    """At least 500 combinations of fault, endpoint and output are looked at."""
+    assert len(FAULTS) * len(ENDPOINTS) * len(OUTPUTS) >= 500
+
+
+async def forever(*_: object) -> None:
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("moment", ["on_request_start", "on_request_headers_sent", "answer"])
+async def test_a_cancellation_does_not_show_the_key(moment: str) -> None:
+    """The traceback of a cancelled call runs through aiohttp, whose frames hold the header."""
+    config = aiohttp.TraceConfig()
+    if moment != "answer":
+        getattr(config, moment).append(forever)
+
+    async def silent(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        await forever()
+
+    async with (
+        raw_server(silent) as server,
+        session_on(server, api_key=CANARY, trace_configs=[config]) as session,
+    ):
+        for request in ENDPOINTS.values():
+            with pytest.raises(TimeoutError) as caught:
+                async with asyncio.timeout(0.02):
+                    await session.send(request, CallOptions(timeout=60))
+            for error in errors_of(caught.value):
+                assert not shows(OUTPUTS["locals"](error))
+
+
+@pytest.mark.parametrize("place", ["middleware", "trace", "slot"])
+async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
+    """An exception out of a middleware, a trace or a slot passes as it is, key unseen."""
+
+    async def fails(*_: object) -> Any:
+        raise RuntimeError("mine")
+
+    config = aiohttp.TraceConfig()
+    if place == "trace":
+        config.on_request_headers_sent.append(fails)
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(
+            server,
+            api_key=CANARY,
+            trace_configs=[config],
+            middlewares=[fails] if place == "middleware" else [],
+        ) as session,
+    ):
+        with pytest.raises(RuntimeError, match="mine") as caught:
+            async with session.slot(write(), ONE_CALL) as slot:
+                await (fails() if place == "slot" else slot.send())
+        assert not shows(OUTPUTS["locals"](caught.value))
+        assert session.stats().in_flight == 0
+
+
+async def test_bodies_are_not_logged_at_info(caplog: pytest.LogCaptureFixture) -> None:
+    """Records are money and names: no level up from INFO shows a body, nor the query."""
+    caplog.set_level(logging.INFO)
+    secret = write(body=b'{"iban": "DE00 SECRET"}', params=(("query", "name=SECRET"),))
+    replies = in_turn(answer(503, error_body(503)), answer(200, b'{"iban": "SECRET"}'))
+    async with raw_server(replies) as server, session_on(server) as session:
+        await session.send(secret, CallOptions(retry=RetryPolicy(throttled_base=0)))
+
+    assert "SECRET" not in caplog.text
+
+
+def test_an_answers_repr_hides_its_body_and_headers() -> None:
+    """A `Response` in a traceback shows its status, not what it holds."""
+    shown = repr(Response(status=200, headers={"X": CANARY}, body=CANARY.encode()))
+
+    assert not shows(shown)
+
+
+async def test_a_refusal_renews_the_key_for_others_where_it_is_not_sent_again() -> None:
+    """A push goes out once, and the next call has the new key."""
+    _, source = keys("one", "two")
+    async with (
+        raw_server(accepts("two")) as server,
+        session_on(server, api_key=source) as session,
+    ):
+        assert (await send_once(session, write())).status == 401
+        assert (await send_once(session, write())).status == 200
+    assert len(server.requests) == 2
+
+
+async def test_a_source_that_fails_when_the_key_has_changed() -> None:
+    """A read was not answered, and may be asked again; a push was refused, and that is told."""
+    given = iter(["one"])
+
+    async def source() -> str:
+        return next(given, None) or fail()
+
+    def fail() -> str:
+        raise LookupError("the vault is sealed")
+
+    async with raw_server(accepts("two")) as server, session_on(server, api_key=source) as session:
+        assert (await session.send(write(), ONE_CALL)).status == 401
+        with pytest.raises(NotSent, match="the api_key function raised LookupError"):
+            await session.send(read(), ONE_CALL)

@@ -1,0 +1,426 @@
+"""The way to the service: proxies, certificates, and how many connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from base64 import b64encode
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from integration_sdk import Client
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.credentials import ApiKey, Hidden, check_proxy
+from integration_sdk._http.transport import AiohttpTransport, Attempt
+from integration_sdk.errors import (
+    AnswerLost,
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    NotSent,
+)
+from tests.support.network_support import as_a_proxy, of_the_server, trusting
+from tests.support.session_support import (
+    KEY,
+    ONE_CALL,
+    Connection,
+    RawServer,
+    always,
+    answer,
+    held,
+    raw_server,
+    read,
+    session_on,
+    until,
+    unused_port,
+    write,
+)
+
+SERVICE = "https://api.example.com"
+BASIC = b64encode(KEY.encode())
+FAR_PROXY = "http://proxy.example.com:3128"
+
+
+async def reply_of(session: Session, options: CallOptions = ONE_CALL) -> Any:
+    try:
+        return await session.send(write(), options)
+    except IntegrationError as error:
+        return error
+
+
+# Proxies
+
+
+async def test_requests_go_through_the_proxy() -> None:
+    """Reads and writes alike; the proxy is asked for the whole URL, with its own password."""
+    async with (
+        raw_server(always(answer())) as server,
+        raw_server(as_a_proxy) as proxy,
+        session_on(server, proxy=f"http://me:secret@127.0.0.1:{proxy.port}") as session,
+    ):
+        await session.send(read("/companies/a%20b"), ONE_CALL)
+        await session.send(write(), ONE_CALL)
+        assert len(server.requests) == len(proxy.requests) == 2
+
+    first = proxy.requests[0]
+    assert first.startswith(f"GET {server.base_url}/companies/a%20b HTTP/1.1\r\n".encode())
+    assert b"\r\nProxy-Authorization: Basic " + b64encode(b"me:secret") + b"\r\n" in first
+    assert "secret" not in repr(session)
+
+
+@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["http proxy", "https proxy"])
+async def test_a_proxy_on_the_way_to_https_sees_host_and_port_alone(
+    tls: ssl.SSLContext | None,
+) -> None:
+    """What it is asked for is a tunnel; the key and all else are encrypted to the service."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        raw_server(as_a_proxy, ssl=tls) as proxy,
+        Client(KEY, server.base_url, proxy=URL(proxy.base_url), ssl=trusting()) as client,
+    ):
+        await client.request("GET", "/secret")
+        await client.request("POST", "/secret", json={"amount": 1})
+
+        assert len(server.requests) == 2
+        assert all(BASIC in request for request in server.requests)
+        for asked in proxy.requests:
+            assert asked.startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n".encode())
+            assert b"uthorization" not in asked
+            assert b"secret" not in asked
+
+
+async def test_a_proxy_does_not_see_the_headers_of_a_lent_session() -> None:
+    """They are for the service: one of them may be the key of a gateway."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        raw_server(as_a_proxy) as proxy,
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trusting()), headers={"X-Gateway": "secret"}
+        ) as own,
+        Client(KEY, server.base_url, session=own, proxy=proxy.base_url) as client,
+    ):
+        await client.request("GET", "/")
+
+        assert b"X-Gateway: secret\r\n" in server.requests[0]
+        assert b"User-Agent: integration-sdk/" in server.requests[0]
+        assert b"secret" not in proxy.requests[0]
+
+
+async def closes_at_once(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await server.receive(reader)
+
+
+@pytest.mark.parametrize(
+    ("serve", "why"),
+    [
+        (always(answer(407, b"who are you?")), "the proxy answered 407"),
+        (always(b"SSH-2.0-no proxy\r\n\r\n"), "ClientResponseError"),
+        (closes_at_once, "ServerDisconnectedError"),
+    ],
+    ids=["refused", "no proxy", "closed"],
+)
+async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection, why: str) -> None:
+    """Nothing of a push has left when the tunnel fails, however it does, so it is no doubt."""
+    async with (
+        raw_server(serve) as proxy,
+        session_on(SERVICE, proxy=proxy.base_url) as session,
+    ):
+        error = await reply_of(session)
+
+    assert isinstance(error, NotSent)
+    assert error.attempts == len(proxy.requests) == 3
+    assert f"no way through the proxy 127.0.0.1:{proxy.port} ({why}" in str(error)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["the service's", "the proxy's"])
+async def test_the_certificate_that_is_not_trusted_is_told_by_its_host(is_known: bool) -> None:
+    """Of an ``https://`` proxy and the service behind it, either may have a private CA."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        raw_server(as_a_proxy, ssl=None if is_known else of_the_server()) as proxy,
+        session_on(server, proxy=proxy.base_url) as session,
+    ):
+        error = await reply_of(session)
+
+    where = server.port if is_known else proxy.port
+    assert isinstance(error, NotSent)
+    assert f"no connection to 127.0.0.1:{where} (ClientConnectorCertificateError" in str(error)
+
+
+async def test_a_proxy_that_is_not_there_is_told() -> None:
+    """As a service that is not there would be."""
+    proxy = f"http://me:secret@127.0.0.1:{unused_port()}"
+    async with session_on(SERVICE, proxy=proxy) as session:
+        error = await reply_of(session)
+
+    assert isinstance(error, NotSent)
+    assert "no way through the proxy 127.0.0.1:" in str(error)
+    assert str(error).endswith("Check proxy=.")
+    assert "secret" not in str(error)
+
+
+async def test_a_service_that_is_not_there_is_named() -> None:
+    """An error of the resolver or the network says nothing of what was looked for."""
+    port = unused_port()
+    async with session_on(f"http://localhost:{port}") as session:
+        error = await reply_of(session)
+
+    assert isinstance(error, NotSent)
+    assert f"no connection to localhost:{port} (ClientConnectorError" in str(error)
+    assert "Check base_url=" in str(error)
+
+
+async def test_what_a_proxy_loses_on_the_way_back_is_in_doubt() -> None:
+    """A request that it was given whole may have been passed on."""
+    async with (
+        raw_server(closes_at_once) as proxy,
+        session_on("http://127.0.0.1:1", proxy=proxy.base_url) as session,
+    ):
+        error = await reply_of(session)
+
+    assert isinstance(error, AnswerLost)
+    assert len(proxy.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "",
+        "proxy.example.com:3128",
+        "socks5://proxy.example.com",
+        "http://",
+        "http://proxy:port",
+        3128,
+        URL(),
+        "ftp://me:secret@proxy.example.com",
+    ],
+)
+def test_what_is_no_http_proxy_is_refused(proxy: Any) -> None:
+    """With an example of one, and without the password."""
+    with pytest.raises(ConfigurationError, match=r"^proxy must look like") as caught:
+        Client(KEY, SERVICE, proxy=proxy)
+
+    assert "me:secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("user", ["caf\u00e9\u20ac:secret", "me:secret\u20ac", "a%3Ab:secret"])
+def test_what_aiohttp_cannot_tell_a_proxy_is_refused(user: str) -> None:
+    """Not by the first call, with the password in the text of an error."""
+    with pytest.raises(ConfigurationError, match="Latin-1") as caught:
+        Client(KEY, SERVICE, proxy=f"http://{user}@proxy.example.com")
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", [FAR_PROXY, URL("https://me:secret@proxy.example.com")])
+def test_a_far_proxy_never_sees_the_key(proxy: Any) -> None:
+    """Without TLS to the service it would, so this goes with a proxy of this machine alone."""
+    with pytest.raises(ConfigurationError, match="would see the API key") as caught:
+        check_proxy(proxy, "http://localhost:8080")
+
+    assert "secret" not in str(caught.value)
+    assert check_proxy(proxy, SERVICE) == URL(proxy)
+    assert check_proxy("http://[::1]:3128", "http://localhost:8080")
+
+
+# Certificates
+
+
+async def test_a_private_ca_is_trusted_on_demand() -> None:
+    """By the context that is passed, for reads and writes; by default it is a failed handshake."""
+    async with raw_server(always(answer()), ssl=of_the_server()) as server:
+        async with Client(KEY, server.base_url, ssl=trusting()) as client:
+            assert await client.request("GET", "/") == {}
+            assert await client.request("POST", "/", json={}) == {}
+        async with Client(KEY, server.base_url, ssl=False) as careless:
+            assert await careless.request("GET", "/") == {}
+        assert len(server.requests) == 3
+        async with Client(KEY, server.base_url, retry=None) as client:
+            with pytest.raises(NotSent, match=r"Certificate.*create_default_context"):
+                await client.request("GET", "/")
+        assert len(server.requests) == 3
+
+
+async def test_a_certificate_that_is_not_trusted_is_looked_at_once() -> None:
+    """The next try would see the same one."""
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        session_on(server) as session,
+    ):
+        error = await reply_of(session)
+
+    assert isinstance(error, NotSent)
+    assert error.attempts == 1
+
+
+class Here(aiohttp.abc.AbstractResolver):
+    """Every name is this machine's."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[aiohttp.abc.ResolveResult]:
+        return [
+            {
+                "hostname": host,
+                "host": "127.0.0.1",
+                "port": port,
+                "family": socket.AF_INET,
+                "proto": 0,
+                "flags": 0,
+            }
+        ]
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_certificate_for_another_host_is_told_without_talk_of_private_cas() -> None:
+    """The CA is known; a hint to pass one would lead to ``ssl=False``."""
+    here = aiohttp.TCPConnector(ssl=trusting(), resolver=Here())
+    async with (
+        raw_server(always(answer()), ssl=of_the_server()) as server,
+        aiohttp.ClientSession(connector=here) as own,
+        session_on(f"https://api.example:{server.port}", session=own) as session,
+    ):
+        error = await reply_of(session)
+
+    assert isinstance(error, NotSent)
+    assert "not valid for 'api.example'" in str(error)
+    assert "private CA" not in str(error)
+
+
+@pytest.mark.parametrize("given", [None, 1, "ca.pem", object()])
+def test_what_is_no_tls_context_is_refused(given: Any) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ConfigurationError, match=r"^ssl must be an ssl\.SSLContext"):
+        Client(KEY, SERVICE, ssl=given)
+
+
+# How many
+
+
+async def test_connections_bound_what_is_under_way() -> None:
+    """As many calls as that are sent at the same time, and no more connections are opened."""
+    release = asyncio.Event()
+    async with (
+        raw_server(held(release)) as server,
+        Client(KEY, server.base_url, connections=2) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for _ in range(5):
+            tasks.create_task(client.request("GET", "/"))
+        await until(lambda: len(server.requests) == 2)
+        assert client.stats().waiting == 3
+        release.set()
+    assert server.connections == 2
+
+
+async def test_there_are_as_many_connections_as_were_asked_for() -> None:
+    """More than aiohttp opens unless told."""
+    release = asyncio.Event()
+    key = ApiKey.of(KEY)
+    async with raw_server(held(release)) as server:
+        transport = AiohttpTransport(server.base_url, key, connections=101)
+        transport.open()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(101):
+                header = await key.ask(Hidden(""))
+                tasks.create_task(transport.send(Attempt(read(), 1), header))
+            await until(lambda: len(server.requests) == 101)
+            release.set()
+        await transport.close()
+
+
+# A session of one's own
+
+
+async def test_what_a_lent_session_would_not_heed_is_refused() -> None:
+    """Its connector has its own certificates and number; the error says where they go."""
+    async with aiohttp.ClientSession() as own:
+        for options in ({"ssl": ssl.create_default_context()}, {"ssl": False}, {"connections": 5}):
+            with pytest.raises(ConfigurationError, match=r"TCPConnector\(ssl=\.\.\., limit="):
+                Client(KEY, SERVICE, session=own, **options)
+        Client(KEY, SERVICE, session=own, ssl=True, connections=100)
+
+
+async def test_the_proxy_of_a_lent_session_is_not_passed_by() -> None:
+    """aiohttp does not hand it on, so the error asks for it; both together work."""
+    async with (
+        raw_server(always(answer())) as server,
+        raw_server(as_a_proxy) as proxy,
+        aiohttp.ClientSession(proxy=proxy.base_url) as own,
+    ):
+        with pytest.raises(ConfigurationError, match=r"Client\(session=\.\.\., proxy=\.\.\.\)"):
+            Client(KEY, server.base_url, session=own)
+        async with Client(KEY, server.base_url, session=own, proxy=proxy.base_url) as client:
+            await client.request("GET", "/")
+
+        assert len(proxy.requests) == len(server.requests) == 1
+
+
+async def test_a_lent_session_may_read_the_environment_if_it_names_no_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With ``trust_env`` a proxy of the environment counts as the session's own."""
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with (
+        aiohttp.ClientSession(trust_env=True) as trusting_env,
+        aiohttp.ClientSession() as other,
+    ):
+        Client(KEY, SERVICE, session=trusting_env)
+        monkeypatch.setenv("https_proxy", FAR_PROXY)
+        Client(KEY, SERVICE, session=other)
+        with pytest.raises(ConfigurationError, match="the session has a proxy"):
+            Client(KEY, SERVICE, session=trusting_env)
+        monkeypatch.setenv("no_proxy", "api.example.com")
+        Client(KEY, SERVICE, session=trusting_env)
+
+
+async def test_a_lent_session_of_another_loop_is_named() -> None:
+    """aiohttp would refuse it too, but not as a kind of our own errors."""
+
+    async def lend() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession()
+
+    own = await asyncio.to_thread(asyncio.run, lend())
+    async with session_on(SERVICE, session=own) as session:
+        with pytest.raises(ClientClosed, match="event loop"):
+            await session.send(read(), ONE_CALL)
+    await own.close()
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+async def test_a_service_that_closes_connections_as_they_are_used_again_loses_few_writes(
+    at_once: int,
+) -> None:
+    """Once it has happened, each write has a connection of its own; before, 19 to 90 of 200."""
+
+    async def closes_when_reused(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer(201))
+        await writer.drain()
+        await reader.readexactly(1)  # the next request leaves: too late
+
+    async with raw_server(closes_when_reused) as server, session_on(server) as session:
+        outcomes = list[object]()
+
+        async def works() -> None:
+            for _ in range(100 // at_once):
+                try:
+                    outcomes.append((await session.send(write(), ONE_CALL)).status)
+                except AnswerLost:
+                    outcomes.append(None)
+
+        await asyncio.gather(*(works() for _ in range(at_once)))
+
+    assert outcomes.count(None) <= at_once
+    assert outcomes.count(201) >= 90 - at_once

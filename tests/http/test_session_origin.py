@@ -1,0 +1,124 @@
+"""The key goes to one origin, whatever ids and links come along."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from attrs import evolve
+from yarl import URL
+
+from integration_sdk._http import requests
+from integration_sdk._http.requests import Request, segment
+from integration_sdk._list.links import LinkReader
+from integration_sdk.errors import ConfigurationError, UnsafeLink
+from tests.support.session_support import ONE_CALL, always, answer, raw_server, read, session_on
+
+BASE = "https://api.example.com/prefix"
+PIECES = [
+    *["..", ".", "/", "//", "\\", "?", "#", "@", ":", ";", "&", "=", "%", "%2e", "%2f", "%5c"],
+    *["%00", "%0d%0a", "\r\n", "\t", " ", "\0", "\u2028", "\u202e", "é", "\u2044", "\uff0f"],
+    *["evil.example", "//evil.example", "https://evil.example/", "@evil.example", "[::1]"],
+    *["companies", "8a210b68-6988-11ed-a1eb-0242ac120002", "page=2", "javascript:", "x" * 99],
+]
+
+
+def hostile(count: int, seed: int = 1) -> Iterator[str]:
+    chance = random.Random(seed)
+    for _ in range(count):
+        yield "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
+
+
+def sent_to(request: Request) -> URL:
+    """Return the URL as `Transport` makes it."""
+    return URL(BASE + request.target, encoded=True)
+
+
+def is_safe(request: Request, segments: int) -> bool:
+    url = sent_to(request)
+    parts = url.raw_path.split("/")
+    return (
+        (url.scheme, url.host, url.port, url.user) == ("https", "api.example.com", 443, None)
+        and parts[1] == "prefix"
+        and len(parts) == 2 + segments
+        and not {".", ".."} & set(parts)
+        and not url.raw_fragment
+        and request.target.isascii()
+        and request.target.isprintable()
+    )
+
+
+def check_segments(count: int) -> int:
+    taken = 0
+    for text in hostile(count):
+        try:
+            quoted = segment("company_id", text)
+        except ConfigurationError:
+            continue
+        taken += 1
+        assert is_safe(read(f"/companies/{quoted}/data"), 3), text
+    return taken
+
+
+def followed(link: str, base_url: str = BASE) -> Request:
+    """Return the request that a ``next`` link of a list leads to."""
+    first = read("/companies")
+    return evolve(first, params=LinkReader(first, base_url).read(link, page=1).params)
+
+
+def check_links(count: int) -> int:
+    taken = 0
+    for text in hostile(count):
+        for link in (text, f"?{text}"):
+            try:
+                request = followed(link)
+            except UnsafeLink:
+                continue
+            taken += 1
+            assert is_safe(request, 1), link
+    return taken
+
+
+def test_no_path_segment_leads_elsewhere() -> None:
+    """Whatever id is given is refused or stays one segment of the path."""
+    assert check_segments(10_000) > 1000
+
+
+def test_no_link_leads_elsewhere() -> None:
+    """A link gives its query; the path and the host stay ours."""
+    assert check_links(10_000) > 1000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_no_link_or_segment_leads_elsewhere_at_length() -> None:
+    """200,000 path segments and 1,000,000 links: none is unsafe."""
+    check_segments(200_000)
+    check_links(500_000)
+
+
+def test_no_custom_path_leads_elsewhere() -> None:
+    """The door for what has no method yet keeps to the origin too."""
+    for text in hostile(5_000):
+        for path in (text, "/" + text):
+            try:
+                request = requests.custom("GET", path, params=None, json=None)
+            except ConfigurationError:
+                continue
+            assert is_safe(request, request.path.count("/")), path
+
+
+async def test_a_second_origin_sees_nothing() -> None:
+    """Ids and links that name a canary server bring it no connection."""
+    async with raw_server(always(answer())) as canary, raw_server(always(answer())) as server:
+        there = f"127.0.0.1:{canary.port}"
+        async with session_on(server) as session:
+            for text in (f"//{there}/", f"http://{there}/x?y=1", f"@{there}", f"\\\\{there}"):
+                await session.send(followed(f"?{text}", session.base_url), ONE_CALL)
+                with pytest.raises(UnsafeLink):
+                    followed(text, session.base_url)
+                with pytest.raises(ConfigurationError):
+                    segment("company_id", text + "/")
+
+    assert (canary.connections, len(server.requests)) == (0, 4)

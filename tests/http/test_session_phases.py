@@ -1,0 +1,419 @@
+"""Send again or not: every cell of the table, against a server that fails in that very phase."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import threading
+from typing import Any
+
+import aiohttp
+import pytest
+from attrs import evolve
+
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, Session
+from integration_sdk._http.requests import Phase, Request, Safety
+from integration_sdk._http.responses import Failure
+from integration_sdk.errors import (
+    AnswerLost,
+    IntegrationError,
+    MalformedResponse,
+    NotSent,
+    TransportError,
+)
+from tests.support.session_support import (
+    KEY,
+    ONE_CALL,
+    Connection,
+    RawServer,
+    VirtualService,
+    always,
+    answer,
+    error_body,
+    errors_of,
+    raw_server,
+    read,
+    reset,
+    send_once,
+    session_on,
+    unused_port,
+    virtual_session,
+    write,
+)
+
+REQUESTS = {
+    "GET": read(),
+    "POST": write(),
+    "PUT": write(method="PUT"),
+    "DELETE": write(method="DELETE", body=None),
+    "POST that only reads": evolve(write(), safety=Safety.READ),
+}
+
+
+def breaks_after(reply: bytes, *, hard: bool = False) -> Connection:
+    """Read the request, send *reply* and break the connection."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(reply)
+        await writer.drain()
+        if hard:
+            reset(writer)
+
+    return serve
+
+
+async def breaks_at_once(
+    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    await reader.read(1)
+    server.requests.append(b"a byte of it")
+    reset(writer)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+LOST: dict[str, Connection] = {
+    "reset while it is being sent": breaks_at_once,
+    "closed before an answer": breaks_after(b""),
+    "reset before an answer": breaks_after(b"", hard=True),
+    "closed in the status line": breaks_after(b"HTTP/1.1 20"),
+    "closed in the headers": breaks_after(HEAD + b"Content-Le"),
+    "closed before the body": breaks_after(HEAD + b"Content-Length: 9\r\n\r\n"),
+    "closed in the body": breaks_after(HEAD + b"Content-Length: 9\r\n\r\n{"),
+    "reset in the body": breaks_after(HEAD + b"Content-Length: 9\r\n\r\n{", hard=True),
+    "closed in a chunk": breaks_after(HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{"),
+    "closed between chunks": breaks_after(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"),
+    "closed in an error's body": breaks_after(
+        b"HTTP/1.1 429 X\r\nContent-Length: 999\r\n\r\n" + error_body(429)
+    ),
+    "body that is no gzip": always(answer(200, b"no gzip at all", Content_Encoding="gzip")),
+}
+MALFORMED: dict[str, Connection] = {
+    "no HTTP at all": always(b"\x16\x03\x01 what is this\r\n\r\n"),
+    "a status that is no number": always(b"HTTP/1.1 abc OK\r\n\r\n"),
+    "a header that is none": always(HEAD + b"no header here\r\nContent-Length: 0\r\n\r\n"),
+    "two lengths": always(HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}"),
+    "a chunk size that is no number": always(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+    "endless headers": always(HEAD + b"X: y\r\n" * 20_000 + b"\r\n"),
+}
+
+BROKEN: dict[str, Connection] = {**LOST, **MALFORMED}
+
+
+async def reply_of(session: Session, request: Request, options: CallOptions = ONE_CALL) -> Any:
+    try:
+        return await session.send(request, options)
+    except IntegrationError as error:
+        return error
+
+
+async def reply_of_slot(session: Session, request: Request) -> Any:
+    try:
+        return await send_once(session, request)
+    except IntegrationError as error:
+        return error
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("fault", BROKEN)
+async def test_only_reads_are_sent_again_once_they_may_have_left(
+    fault: str, request_name: str
+) -> None:
+    """Whatever happens after the first byte left, a write is transmitted exactly once."""
+    request = REQUESTS[request_name]
+
+    async with raw_server(BROKEN[fault]) as server, session_on(server) as session:
+        error = await reply_of(session, request)
+
+    sent = 3 if request.safety is Safety.READ else 1
+    assert len(server.requests) == error.attempts == sent
+    assert isinstance(error, AnswerLost | MalformedResponse)
+    assert (error.method, error.path) == (request.method, request.path)
+
+
+@pytest.mark.parametrize("fault", MALFORMED)
+async def test_what_is_no_http_is_malformed_and_no_400(fault: str) -> None:
+    """aiohttp calls an unreadable answer status 400; the service never said that."""
+    async with raw_server(MALFORMED[fault]) as server, session_on(server) as session:
+        error = await reply_of(session, write())
+
+    assert type(error) in {MalformedResponse, AnswerLost}
+    assert getattr(error, "status", None) is None
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+async def test_what_never_left_is_sent_again(request_name: str) -> None:
+    """A refused connection is no transmission, so even a write is tried again."""
+    async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
+        error = await reply_of(session, REQUESTS[request_name])
+
+    assert isinstance(error, NotSent)
+    assert error.attempts == 3
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+async def test_with_never_there_is_exactly_one_transmission(request_name: str) -> None:
+    """`RetryPolicy.never` and a slot hold in every phase, before the first byte too."""
+    never = CallOptions(timeout=10, retry=RetryPolicy.never())
+    for serve in (always(answer(429, error_body(429))), breaks_after(b"")):
+        async with raw_server(serve) as server, session_on(server) as session:
+            reply = await reply_of(session, REQUESTS[request_name], never)
+        assert len(server.requests) == reply.attempts == 1
+    async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
+        error = await reply_of_slot(session, REQUESTS[request_name])
+    assert error.attempts == 1
+
+
+async def test_a_slot_keeps_how_far_a_request_got() -> None:
+    """What failed on the way is returned with its phase, for whoever must not send twice."""
+    async with (
+        session_on(f"http://127.0.0.1:{unused_port()}") as session,
+        session.slot(write(), ONE_CALL) as slot,
+    ):
+        unsent = await slot.send()
+    async with (
+        raw_server(breaks_after(b"HTTP/1.1 2")) as server,
+        session_on(server) as session,
+        session.slot(write(), ONE_CALL) as slot,
+    ):
+        lost = await slot.send()
+
+    assert isinstance(unsent, Failure)
+    assert isinstance(lost, Failure)
+    assert (unsent.phase, type(unsent.error)) == (Phase.NEVER_LEFT, NotSent)
+    assert (lost.phase, type(lost.error)) == (Phase.MAY_HAVE_LEFT, AnswerLost)
+
+
+READ_AGAIN = {429, 500, 502, 503, 504}
+WRITE_AGAIN = {429, 503}
+STATUSES = [200, 202, 204, 301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405, 408, 409]
+STATUSES += [413, 415, 422, 429, 500, 501, 502, 503, 504, 520]
+
+
+@pytest.mark.parametrize("documented", [True, False], ids=["error body", "proxy's page"])
+@pytest.mark.parametrize("status", STATUSES)
+async def test_an_answer_is_final_unless_it_says_later(status: int, documented: bool) -> None:
+    """A read outlives 429 500 502 503 504, a write only a documented 429 or 503."""
+    body = error_body(status) if documented else b"<html>no</html>"
+    reply = answer(status, b"" if status == 204 else body, Location="http://127.0.0.1:1/elsewhere")
+
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        for request in (read(), write(), write(method="PUT")):
+            server.requests.clear()
+            response = await reply_of(session, request)
+            again = status in READ_AGAIN
+            if request.safety is Safety.WRITE:
+                again = documented and status in WRITE_AGAIN
+            assert response.status == status
+            assert response.attempts == len(server.requests) == (3 if again else 1)
+
+
+async def test_a_503_proves_nothing_where_the_dialect_says_so() -> None:
+    """`Dialect.refuses_with_503` decides whether a write outlives a documented 503."""
+    reply = answer(503, error_body(503))
+
+    async with (
+        raw_server(always(reply)) as server,
+        session_on(server) as session,
+    ):
+        response = await session.send(write(refuses_with_503=False), ONE_CALL)
+
+    assert response.attempts == len(server.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "GET"])
+async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
+    """A kept connection that breaks is where aiohttp would silently repeat a request."""
+
+    async def one_answer_for_each_connection(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer())
+        await server.receive(reader)
+
+    async with (
+        raw_server(one_answer_for_each_connection) as server,
+        session_on(server) as session,
+    ):
+        request = write(method=method, body=None)
+        await send_once(session, request)
+        with pytest.raises(AnswerLost):
+            await send_once(session, request)
+
+    assert len(server.requests) == 2
+
+
+@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only the event loop hears of it")
+async def test_a_connection_that_was_closed_meanwhile_is_not_written_to() -> None:
+    """Not even by a program that has kept the event loop from hearing of it."""
+    served, closed = list[bytes](), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                served.append(connection.recv(65536))
+                connection.sendall(answer())
+            closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
+            await send_once(session, write())
+            assert closed.wait(5)  # and not `await`: the loop stands still
+            assert isinstance(await reply_of_slot(session, write()), NotSent)
+            assert (await session.send(write(), ONE_CALL)).status == 200
+        serving.join(5)  # it closes its connection
+    assert len(served) == 2
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("status", [200, 408])
+async def test_what_came_unasked_answers_nothing(request_name: str, status: int) -> None:
+    """An idle connection that got an answer to no request is not used: it would shift all others.
+
+    Load balancers send a 408 on one, broken servers an answer twice.
+    """
+    request, written = REQUESTS[request_name], asyncio.Event()
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer(body=b"%d" % len(server.requests)))
+        await asyncio.sleep(0.01)
+        writer.write(answer(status, b"to nobody"))
+        written.set()
+        await server.receive(reader)
+        writer.write(answer(body=b"too late"))
+
+    async with raw_server(serve) as server, session_on(server) as session:
+        for number in (b"1", b"2"):
+            assert (await session.send(request, ONE_CALL)).body == number
+            await asyncio.wait_for(written.wait(), 5)
+            await asyncio.sleep(0.01)
+            written.clear()
+        error = await reply_of_slot(session, request)
+
+    assert isinstance(error, NotSent)
+    assert "unasked" in str(error)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.virtual_time
+async def test_time_out_before_the_first_byte_is_not_sent() -> None:
+    """A deadline while the connection is being made proves that nothing left."""
+    hang = aiohttp.TraceConfig()
+
+    async def forever(*_: object) -> None:
+        await asyncio.sleep(3600)
+
+    hang.on_connection_create_start.append(forever)
+    options = CallOptions(timeout=0.05)
+    async with (
+        raw_server(always(answer())) as server,
+        session_on(server, trace_configs=[hang]) as session,
+    ):
+        error = await reply_of(session, write(), options)
+
+    assert isinstance(error, NotSent)
+    assert not server.requests
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("request_name", REQUESTS)
+async def test_time_out_after_the_first_byte_is_an_answer_lost(request_name: str) -> None:
+    """A deadline while the service is silent leaves open what it did."""
+
+    async def silent(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        await asyncio.sleep(3600)
+
+    async with raw_server(silent) as server, session_on(server) as session:
+        error = await reply_of(session, REQUESTS[request_name], CallOptions(timeout=0.5))
+
+    assert isinstance(error, AnswerLost)
+    assert error.attempts == len(server.requests) == 1
+
+
+class NoSuchHost(aiohttp.abc.AbstractResolver):
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[aiohttp.abc.ResolveResult]:
+        raise OSError("no such host")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
+    """Name resolution and TLS come before the first byte of the request."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=NoSuchHost())) as own,
+        session_on("https://api.example.invalid", session=own) as session,
+    ):
+        assert isinstance(await reply_of(session, write()), NotSent)
+    async with (
+        raw_server(breaks_at_once) as server,
+        session_on(server.base_url.replace("http:", "https:")) as session,
+    ):
+        assert isinstance(await reply_of_slot(session, write()), NotSent)
+
+
+async def test_errors_carry_nothing_of_aiohttp() -> None:
+    """aiohttp's exceptions hold the request's headers, so none is chained to ours."""
+    for serve in BROKEN.values():
+        async with raw_server(serve) as server, session_on(server) as session:
+            error = await reply_of(session, write())
+        assert isinstance(error, TransportError)
+        assert list(errors_of(error)) == [error]
+        assert KEY not in repr(vars(error))
+
+
+async def test_a_failure_once_is_outlived() -> None:
+    """The second transmission's answer is the call's answer."""
+    failures = 1
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        if len(server.requests) > failures:
+            writer.write(answer(200, b'{"ok": true}'))
+
+    async with raw_server(serve) as server, session_on(server) as session:
+        response = await session.send(read(), ONE_CALL)
+
+    assert (response.body, response.attempts) == (b'{"ok": true}', 2)
+
+
+class Rate:
+    """A shared limit that lets everything pass, and counts."""
+
+    acquired = 0
+
+    async def acquire(self) -> None:
+        self.acquired += 1
+
+    def paused(self, seconds: float) -> None:
+        """Nobody else is there to hear it."""
+
+
+@pytest.mark.virtual_time
+async def test_a_slot_has_the_shared_rate_before_its_block_begins() -> None:
+    """So no push that still waits for the rate is on record as one that may have been sent."""
+    service, rate = VirtualService(), Rate()
+    session = virtual_session(service, rate=rate)
+    async with session.slot(write(), ONE_CALL) as slot:
+        assert (rate.acquired, service.log) == (1, [])
+        await slot.send()
+    assert (rate.acquired, len(service.log)) == (1, 1)
+    await session.aclose()

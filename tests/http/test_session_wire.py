@@ -1,0 +1,244 @@
+"""What leaves on a connection, who else sees it, and when a connection is used again."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import wraps
+from ssl import SSLContext
+from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import aiohttp
+import pytest
+
+from integration_sdk import __version__
+from integration_sdk._http.requests import Request
+from integration_sdk.errors import AnswerLost, IntegrationError
+from tests.support.network_support import of_the_server, trusting
+from tests.support.session_support import (
+    ONE_CALL,
+    Connection,
+    RawServer,
+    always,
+    answer,
+    raw_server,
+    read,
+    session_on,
+    write,
+)
+
+ALWAYS = {
+    b"Host: host",
+    b"Accept: application/json",
+    b"Accept-Encoding: gzip, deflate",
+    b"Authorization: Basic dGVzdC1rZXktMDEyMzQ1Njc4OQ==",
+    f"User-Agent: integration-sdk/{__version__}".encode(),
+}
+JSON = {b"Content-Type: application/json", b"Content-Length: 13"}
+SENT: dict[str, tuple[Request, bytes, set[bytes]]] = {
+    "a read": (
+        read("/companies/a%20b", params=(("query", "a=b&c d"), ("page", "2"))),
+        b"GET /companies/a%20b?query=a%3Db%26c%20d&page=2",
+        set(),
+    ),
+    "a link's query": (
+        read(raw_query="page=2&pageSize=100&query=%E2%82%AC"),
+        b"GET /companies?page=2&pageSize=100&query=%E2%82%AC",
+        set(),
+    ),
+    "HEAD": (
+        Request(operation="test", method="HEAD", path="/companies"),
+        b"HEAD /companies",
+        set(),
+    ),
+    "a write": (
+        write(headers={"Idempotency-Key": "k-1"}),
+        b"POST /companies",
+        {*JSON, b"Idempotency-Key: k-1"},
+    ),
+    "a write without a body": (
+        write(method="DELETE", body=None),
+        b"DELETE /companies",
+        {b"Content-Length: 0"},
+    ),
+    "a file": (
+        write(body=b"\x00\xff", content_type="multipart/form-data; boundary=x"),
+        b"POST /companies",
+        {b"Content-Type: multipart/form-data; boundary=x", b"Content-Length: 2"},
+    ),
+    "PATCH": (write(method="PATCH"), b"PATCH /companies", JSON),
+}
+
+
+async def sent_by(request: Request, base_path: str, **settings: Any) -> bytes:
+    async with (
+        raw_server(always(answer(body=b""))) as server,
+        session_on(server.base_url + base_path, **settings) as session,
+    ):
+        await session.send(request, ONE_CALL)
+    host = f"127.0.0.1:{server.port}".encode()
+    assert host in server.requests[0]
+    return server.requests[0].replace(host, b"host")
+
+
+@pytest.mark.parametrize("base_path", ["", "/api/v1"])
+@pytest.mark.parametrize("name", SENT)
+async def test_what_is_sent_is_this_and_no_more(name: str, base_path: str) -> None:
+    """The first line, the headers in any order, and the body."""
+    request, first, further = SENT[name]
+    head, _, body = (await sent_by(request, base_path)).partition(b"\r\n\r\n")
+    line, *fields = head.split(b"\r\n")
+
+    assert line == first.replace(b" /", f" {base_path}/".encode()) + b" HTTP/1.1"
+    assert sorted(fields) == sorted(ALWAYS | further)
+    assert body == (request.body or b"")
+
+
+async def test_who_replaces_the_public_method_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that mocks it must not find that its pushes were sent after all."""
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        monkeypatch.setattr(aiohttp.ClientSession, "request", AsyncMock(side_effect=OSError))
+        assert isinstance(await reply_of(session.send(write(), ONE_CALL)), AnswerLost)
+    assert not server.requests
+
+
+async def test_who_traces_all_sessions_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instrumentations add a trace config to each session that is created."""
+    seen = list[str]()
+    create = aiohttp.ClientSession.__init__
+
+    async def note(_session: Any, _context: Any, facts: aiohttp.TraceRequestStartParams) -> None:
+        seen.append(facts.url.path)
+
+    @wraps(create)
+    def instrumented(*args: Any, trace_configs: Any = (), **settings: Any) -> None:
+        traces = aiohttp.TraceConfig()
+        traces.on_request_start.append(note)
+        create(*args, trace_configs=[*trace_configs, traces], **settings)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "__init__", instrumented)
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read("/companies"), ONE_CALL)
+    assert seen == ["/companies"]
+
+
+async def test_who_replaces_aiohttps_requests_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that begins, and ends, while the client is open."""
+    seen = list[str]()
+    send = aiohttp.ClientSession._request
+
+    @wraps(send)
+    async def replaced(self: Any, method: str, url: Any, **settings: Any) -> Any:
+        seen.append(url.path)
+        return await send(self, method, url, **settings)
+
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        await session.send(read("/before"), ONE_CALL)
+        with monkeypatch.context() as patched:
+            patched.setattr(aiohttp.ClientSession, "_request", replaced)
+            await session.send(read("/meanwhile"), ONE_CALL)
+        await session.send(read("/after"), ONE_CALL)
+    assert seen == ["/meanwhile"]
+    assert server.connections == 1
+
+
+def one_by_one(*parts: bytes) -> Connection:
+    """Answer each request with *parts*, a moment apart."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            await server.receive(reader)
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    return serve
+
+
+PRELUDES = {
+    "in one piece": (b"HTTP/1.1 100 Continue\r\n\r\n" + answer(body=b'{"a": 1}'),),
+    "apart": (b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", answer(body=b'{"a": 1}')),
+}
+
+
+@pytest.mark.parametrize("parts", PRELUDES)
+async def test_what_precedes_an_answer_is_not_the_answer(parts: str) -> None:
+    """100 and 103 are skipped, and the connection is used again."""
+    async with raw_server(one_by_one(*PRELUDES[parts])) as server, session_on(server) as session:
+        for _ in range(3):
+            response = await session.send(read(), ONE_CALL)
+            assert (response.status, response.body) == (200, b'{"a": 1}')
+    assert server.connections == 1
+
+
+async def test_an_answer_to_head_has_no_body() -> None:
+    """Its Content-Length is that of a body which does not come."""
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
+    request = Request(operation="test", method="HEAD", path="/companies")
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        for _ in range(2):
+            assert (await session.send(request, ONE_CALL)).body == b""
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "connections"),
+    [
+        (answer(), 1),
+        (answer(Connection="close"), 3),
+        (answer().replace(b"HTTP/1.1", b"HTTP/1.0"), 3),
+        (answer(500, b"x" * 200_000), 3),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", 3),
+    ],
+    ids=["kept", "closed by the service", "HTTP 1.0", "not read to its end", "switched"],
+)
+async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections: int) -> None:
+    """One with anything left to read never is."""
+    async with raw_server(always(reply)) as server, session_on(server) as session:
+        for _ in range(3):
+            await reply_of(session.send(write(), ONE_CALL))
+    assert server.connections == connections
+
+
+@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["plain", "TLS"])
+async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
+    """What is left of a large record never stands before the next request on its connection."""
+
+    async def refuse_the_first(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if server.connections == 1:
+            await reader.readuntil(b"\r\n\r\n")
+            cast(asyncio.Transport, writer.transport).pause_reading()  # of its kind in any loop
+            writer.write(answer(413))
+            await asyncio.sleep(3600)
+        await always(answer())(server, reader, writer)
+
+    async with (
+        raw_server(refuse_the_first, ssl=tls) as server,
+        session_on(server, ssl=trusting()) as session,
+    ):
+        assert (await session.send(write(body=b"x" * 20_000_000), ONE_CALL)).status == 413
+        assert (await session.send(write(), ONE_CALL)).status == 200
+    assert server.connections == 2
+
+
+async def reply_of(call: Any) -> Any:
+    try:
+        return await call
+    except IntegrationError as error:
+        return error
+
+
+async def test_a_line_break_never_leaves() -> None:
+    """Nothing that a caller or a service gives can add a header to a request."""
+    in_a_header = write(headers={"Idempotency-Key": "a\nX-Evil: 1"})
+    async with raw_server(always(answer())) as server, session_on(server) as session:
+        with pytest.raises(ValueError, match=r"control character|injection"):  # aiohttp's words
+            await session.send(in_a_header, ONE_CALL)
+        await session.send(read(raw_query="page=2\r\nX-Evil: 1"), ONE_CALL)
+    (sent,) = server.requests
+    assert b"\nX-Evil" not in sent

@@ -1,0 +1,181 @@
+"""A process that runs for months: what it holds is bounded by what is going on, not by what was."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+import weakref
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from integration_sdk._http import CallOptions
+from integration_sdk._http.call import Call
+from integration_sdk._http.limiter import CompanyLimits, Limiter
+from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
+from tests.support.session_support import (
+    VirtualService,
+    asking,
+    least,
+    read,
+    refusal,
+    virtual_session,
+    write,
+)
+
+
+def held_by(limiter: Limiter) -> Iterator[CompanyLimits | Call]:
+    """Yield all shares and tickets that *limiter* refers to."""
+    seen, found = set[int](), [limiter]
+    while found:
+        one: Any = found.pop()
+        # A function leads to its module, and from there to what other tests keep.
+        if id(one) in seen or isinstance(one, type | FunctionType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, CompanyLimits | Call):
+            yield one
+        found += gc.get_referents(one)
+
+
+@pytest.mark.parametrize("companies", [1, 20_000])
+def test_an_outage_leaves_nothing_behind(companies: int) -> None:
+    """While a gate is closed for hours, calls come and give up; the line does not grow."""
+    limiter = Limiter(least)
+    patient = asking("patient")
+    limiter.enter(patient, 0.0)
+    limiter.refused(patient, refusal(503, floor=10_000), 0.0)
+    assert not limiter.enter(patient, 0.0)
+
+    for number in range(20_000):
+        hasty = asking(f"c{number % companies}")
+        assert not limiter.enter(hasty, float(number) / 10)
+        limiter.leave_line(hasty)
+
+    assert sum(1 for _ in held_by(limiter)) < 7_000
+    assert limiter.ready(10_001.0) == [patient]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("status", [429, 503])
+async def test_hours_of_refusals_end_with_the_outage(status: int) -> None:
+    """Callers who keep asking get one kind of error all the time, and then answers."""
+    service = VirtualService(lambda _, __, now: (status, {}) if now < ends_at else None)
+    session, loop = virtual_session(service), asyncio.get_running_loop()
+    ends_at = loop.time() + 2 * 3600
+    seen = set[object]()
+    while loop.time() < ends_at:
+        try:
+            seen.add((await session.send(read(), CallOptions())).status)
+        except (TooManyRequests, ServiceUnavailable) as error:
+            seen.add(error.status)
+    await asyncio.sleep(60)
+
+    assert seen - {200} == {status}
+    assert (await session.send(read(), CallOptions())).status == 200
+    assert session.stats().in_flight == 0
+    await session.aclose()
+
+
+def test_who_is_in_line_stays_while_others_give_up() -> None:
+    """In the same order, whoever left between them."""
+    limiter, first = Limiter(least, limit=1), asking("a")
+    limiter.enter(first, 0.0)
+    patient = []
+    for number in range(10_000):
+        one = asking("a")
+        limiter.enter(one, 0.0)
+        if number % 1000:
+            limiter.leave_line(one)
+        else:
+            patient.append(one)
+
+    order = [first]
+    while limiter.waiting:
+        limiter.answered(order[-1], 1.0)
+        order += limiter.ready(1.0)
+
+    assert order == [first, *patient]
+
+
+def test_companies_that_were_refused_once_are_forgotten() -> None:
+    """A company's own 429 is remembered for a while, not for as long as the process runs."""
+    limiter = Limiter(least)
+
+    for number in range(10_000):
+        one = asking(f"c{number}")
+        assert limiter.enter(one, float(number))
+        limiter.refused(one, refusal(company_only=True), float(number))
+
+    assert sum(1 for _ in held_by(limiter)) < 4_000
+    assert limiter.closed_by(asking("c9998")) is not None  # though another was refused since
+    assert limiter.closed_by(asking("c1")) is None
+
+
+@define(eq=False)
+class Counted(Call):
+    """A call that counts how often its deadline was looked at."""
+
+    looks: list[None] = field(factory=list, kw_only=True)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "deadline":
+            object.__getattribute__(self, "looks").append(None)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.virtual_time
+async def test_a_service_that_hangs_costs_little_for_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call is not looked at again and again whenever one of thousands reaches its deadline."""
+    looks = list[None]()
+    monkeypatch.setattr(
+        "integration_sdk._http.session.Call", lambda *facts: Counted(*facts, looks=looks)
+    )
+    session = virtual_session(VirtualService(latency=10_000))
+    ended = []
+
+    async def call(number: int) -> None:
+        await asyncio.sleep(number / 100)
+        with pytest.raises((AnswerLost, NotSent)):
+            await session.send(read(), CallOptions(timeout=60))
+        ended.append(number)
+
+    await asyncio.gather(*(call(number) for number in range(1000)))
+
+    assert ended == list(range(1000))
+    assert len(looks) < 20 * 1000
+    await session.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
+    """Neither its record nor its answer, which may be a large page: not for a moment."""
+    service = VirtualService(latency=0.01)
+    session = virtual_session(service)
+    kept = list[weakref.ref[Any]]()
+    for _ in range(1000):
+        request = write()
+        answer = await session.send(request, CallOptions(timeout=3600))
+        kept += [weakref.ref(request), weakref.ref(answer)]
+        del request, answer
+        service.log.clear()
+
+    assert not any(one() for one in kept)
+    await session.aclose()
+
+
+def test_a_chain_of_very_long_links_is_not_kept() -> None:
+    """What a service puts into its next links is sent back, and forgotten."""
+    tracemalloc.start()
+    for number in range(300):
+        assert len(read(params=(("token", f"{number:x<65536}"),)).target) > 65_536
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 5_000_000

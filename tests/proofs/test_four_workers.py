@@ -1,0 +1,141 @@
+"""The guide's web service with four workers: any is killed, each reference is one record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from integration_sdk.sandbox import Sandbox
+from tests.support.postgres import Server
+from tests.support.sandbox_support import DELIVERY
+
+GUIDE = (Path(__file__).parents[2] / "integration_sdk/docs/guides/web-service.md").read_text()
+PROGRAM = next(one for one in GUIDE.split("```python\n") if "reuse_port" in one).split("```")[0]
+WORKERS = 4
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Workers:
+    """Processes that serve one port, started again when they are killed."""
+
+    def __init__(self, program: Path, environment: dict[str, str]) -> None:
+        self._program, self._environment = program, environment
+        self.running: list[asyncio.subprocess.Process] = []
+
+    async def start(self) -> None:
+        self.running.append(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(self._program),
+                env=os.environ | self._environment,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+        )
+
+    async def replace(self, how: signal.Signals) -> None:
+        worker = self.running.pop(0)
+        worker.send_signal(how)
+        await worker.wait()
+        await self.start()
+
+    async def stop(self) -> list[int | None]:
+        for worker in self.running:
+            worker.send_signal(signal.SIGTERM)
+        return [await worker.wait() for worker in self.running]
+
+
+@asynccontextmanager
+async def serving(program: Path, environment: dict[str, str]) -> AsyncIterator[Workers]:
+    workers = Workers(program, environment)
+    try:
+        for _ in range(WORKERS):
+            await workers.start()
+        yield workers
+    finally:
+        for worker in workers.running:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+
+
+async def asked(session: aiohttp.ClientSession, url: str, reference: str) -> str:
+    """Push a delivery until a worker answers, as a caller with retries does."""
+    while True:
+        try:
+            async with session.post(
+                url,
+                json=DELIVERY | {"invoiceNumber": reference},
+                headers={"Idempotency-Key": reference},
+            ) as answer:
+                if answer.status in {200, 202}:
+                    return str((await answer.json())["status"])
+        except aiohttp.ClientError:
+            pass
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("pushes", [60, pytest.param(1500, marks=pytest.mark.long)])
+async def test_each_reference_is_one_record_however_workers_end(
+    tmp_path: Path, postgres: Server, pushes: int
+) -> None:
+    """Killed or stopped one after the other, with answers lost: every caller has its answer."""
+    program, port = tmp_path / "service.py", free_port()
+    program.write_text(PROGRAM)
+    chance = random.Random(3)
+    async with Sandbox(companies=5, push_seconds=(0.05, 0.3)) as sandbox:
+        sandbox.faults.lose_answer(route="POST", probability=0.03)
+        environment = {
+            "STORE": await postgres.new_database(),
+            "PORT": str(port),
+            "INTEGRATION_SDK_API_KEY": sandbox.api_key,
+            "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
+        }
+        async with (
+            serving(program, environment) as workers,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+        ):
+            paths = [f"{one.id}/{one.connections[0].id}" for one in sandbox.companies]
+            callers = [
+                asyncio.ensure_future(
+                    asked(
+                        session,
+                        f"http://127.0.0.1:{port}/{paths[number % 5]}/invoices",
+                        f"order-{number}",
+                    )
+                )
+                for number in range(pushes)
+            ]
+            for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+                await asyncio.sleep(1 + chance.random())
+                await workers.replace(how)
+            told = Counter(await asyncio.gather(*callers))
+            # One that was just started has no handler of the signal yet.
+            assert set(await workers.stop()) <= {0, -signal.SIGTERM}
+
+        sent = Counter(
+            json.loads(one.body)["invoiceNumber"]
+            for one in sandbox.requests
+            if one.method == "POST" and one.status in {0, 200, 202}
+        )
+    assert max(sent.values()) == 1
+    assert told.total() == pushes
+    assert set(told) <= {"SUCCESS", "PENDING", "IN_DOUBT"}
+    assert told["SUCCESS"] >= pushes / 2

@@ -1,0 +1,381 @@
+"""The guide's web service, and one for ASGI: readers who leave, pushes that last, a shutdown.
+
+The second is written as Starlette does it, and called as uvicorn does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from attrs import frozen
+from yarl import URL
+
+from integration_sdk import Client, PushStatus
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.webhooks import AsgiApp, Message, Receive, Receiver, Send
+from tests.support.sandbox_support import DELIVERY
+
+GUIDE = (Path(__file__).parents[2] / "integration_sdk/docs/guides/web-service.md").read_text()
+PAGES = 20
+BOUNDED = pytest.mark.integration_sandbox(
+    companies=1, invoices=PAGES * 1000, push_seconds=(7200, 10_800)
+)
+pytestmark = pytest.mark.virtual_time
+
+
+@frozen
+class Shop:
+    """The service of the guide, and a caller of it.
+
+    Attributes:
+        runner: Runs it; ``cleanup()`` is its SIGTERM.
+        caller: Calls it by path.
+        books: Paths: of the invoices, and to push to the first connection.
+    """
+
+    sandbox: Sandbox
+    runner: web.AppRunner
+    caller: aiohttp.ClientSession
+    books: tuple[str, str]
+
+
+@pytest.fixture
+async def shop(
+    integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Shop]:
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
+    code = next(block for block in GUIDE.split("```python\n") if "web.run_app(app)" in block)
+    written: dict[str, Any] = {}
+    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
+    runner = web.AppRunner(written["app"], shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    integration_sandbox.subscribe(f"{url}/pushes", authorization="Bearer ours")
+    company = integration_sandbox.companies[0]
+    books = f"/{company.id}/invoices", f"/{company.id}/{company.connections[0].id}/invoices"
+    async with aiohttp.ClientSession(url) as caller:
+        yield Shop(integration_sandbox, runner, caller, books)
+    await runner.cleanup()
+
+
+@BOUNDED
+async def test_a_company_s_invoices_are_streamed_through(shop: Shop) -> None:
+    """A reader of the service gets every invoice, in the order of the list."""
+    async with shop.caller.get(shop.books[0]) as answer:
+        ids = [json.loads(line)["id"] async for line in answer.content]
+
+    company = shop.sandbox.companies[0]
+    listed = shop.sandbox.data_set(company.id, "invoices")
+    assert ids == [record["id"] for record in listed]
+
+
+@pytest.mark.parametrize("company", ["nosuch", "a%2fb", "%20"])
+async def test_an_unknown_company_is_a_404_and_no_broken_stream(shop: Shop, company: str) -> None:
+    """What the first page raises is answered before the stream begins."""
+    async with shop.caller.get(URL(f"/{company}/invoices", encoded=True)) as answer:
+        assert answer.status == 404
+
+
+@BOUNDED
+async def test_a_reader_who_leaves_ends_the_fetching(shop: Shop) -> None:
+    """Whoever hangs up in mid-stream leaves no request behind, and the next one is served."""
+    answer = await shop.caller.get(shop.books[0])
+    await answer.content.readline()
+    answer.close()
+    await asyncio.sleep(60)
+    fetched = shop.sandbox.count("GET")
+    await asyncio.sleep(60)
+
+    assert shop.sandbox.count("GET") == fetched < PAGES
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(5, 15))
+async def test_a_push_is_answered_as_soon_as_it_ends(shop: Shop) -> None:
+    """Twenty callers get their outcomes by notification, at next to no polls."""
+    began = asyncio.get_running_loop().time()
+    answers = await asyncio.gather(*(pushed(shop) for _ in range(20)))
+    took = asyncio.get_running_loop().time() - began
+
+    assert {(status, told["status"]) for status, told in answers} == {(200, PushStatus.SUCCESS)}
+    assert took < 16
+    assert len(shop.sandbox.notifications) == 20
+
+
+@BOUNDED
+async def test_a_push_that_lasts_is_answered_with_its_key(shop: Shop) -> None:
+    """After the handler's time-out the caller has the key, and the push goes on."""
+    status, told = await pushed(shop)
+
+    assert (status, told) == (202, {"key": shop.sandbox.pushes[0].key})
+
+
+@BOUNDED
+async def test_a_shutdown_in_the_middle_leaves_nothing(shop: Shop) -> None:
+    """Readers and waiting pushes are cut off after the server's grace time; none hangs."""
+    answers = [await shop.caller.get(shop.books[0]) for _ in range(3)]
+    waiting = [asyncio.create_task(pushed(shop)) for _ in range(20)]
+    await asyncio.sleep(5)
+
+    await asyncio.wait_for(shop.runner.cleanup(), timeout=10)
+
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(end) for end in ends} == {aiohttp.ServerDisconnectedError}
+    for answer in answers:
+        answer.close()
+
+
+@pytest.mark.parametrize(
+    ("part", "body", "status"),
+    [("books", DELIVERY, 422), ("invoices", [], 422), ("", b"{", 400), ("books%2f", DELIVERY, 400)],
+)
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_push_that_cannot_be_is_the_callers_mistake(
+    shop: Shop, part: str, body: Any, status: int
+) -> None:
+    """An unknown connection, no record, no JSON, no id: no 500."""
+    path = shop.books[1]
+    if part.startswith("books"):
+        path = f"{shop.books[0].removesuffix('/invoices')}/no-such-{part}/invoices"
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with shop.caller.post(URL(path, encoded=True), data=sent) as answer:
+        assert answer.status == status
+
+
+async def pushed(shop: Shop) -> tuple[int, dict[str, str]]:
+    async with shop.caller.post(shop.books[1], json=DELIVERY) as answer:
+        return answer.status, await answer.json()
+
+
+# ---- The service on one store ----
+
+
+@frozen
+class StoreShop:
+    """The guide's service that pushes under its callers' references, and a caller of it."""
+
+    sandbox: Sandbox
+    caller: aiohttp.ClientSession
+
+    async def push(self, reference: str | None, body: Any, books: str = "") -> tuple[int, Any]:
+        company = self.sandbox.companies[0]
+        path = f"/{company.id}/{books or company.connections[0].id}/invoices"
+        headers = {} if reference is None else {"Idempotency-Key": reference}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.caller.post(URL(path, encoded=True), data=data, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+    async def state(self, reference: str) -> Any:
+        async with self.caller.get(f"/pushes/{reference}") as answer:
+            return answer.status, await answer.json() if answer.status == 200 else None
+
+
+@pytest.fixture
+async def store_shop(
+    integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[StoreShop]:
+    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
+    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
+    monkeypatch.setenv("STORE", str(tmp_path / "pushes.db"))
+    code = next(block for block in GUIDE.split("```python\n") if "reuse_port" in block)
+    written: dict[str, Any] = {"__name__": "service"}
+    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
+    runner = web.AppRunner(written["make_app"](), shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as caller:
+        yield StoreShop(integration_sandbox, caller)
+    await runner.cleanup()
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
+async def test_a_reference_is_pushed_once_and_answered_again(store_shop: StoreShop) -> None:
+    """With its key; another record under it is a conflict."""
+    first = await store_shop.push("order-1", DELIVERY)
+    again = await store_shop.push("order-1", DELIVERY)
+    other = await store_shop.push("order-1", DELIVERY | {"note": "other"})
+
+    key = store_shop.sandbox.pushes[0].key
+    done = {"key": key, "status": "SUCCESS", "reasons": []}
+    assert first == again == (200, done)
+    assert await store_shop.state("order-1") == (200, done)
+    assert (other[0], other[1]["status"]) == (409, "REJECTED")
+    assert len(store_shop.sandbox.pushes) == 1
+    assert await store_shop.state("order-2") == (404, None)
+
+
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
+async def test_what_is_refused_is_a_422_with_its_reasons(store_shop: StoreShop) -> None:
+    """An unknown connection, a record that is none, and one that the platform refuses."""
+    nowhere = await store_shop.push("order-1", DELIVERY, "no-such-connection")
+    none = await store_shop.push("order-2", [1])
+    store_shop.sandbox.faults.fail_next_push("amount must be positive")
+    failed = await store_shop.push("order-3", DELIVERY)
+
+    assert (nowhere[0], nowhere[1]["status"], nowhere[1]["key"]) == (422, "REJECTED", None)
+    assert nowhere[1]["reasons"]
+    assert (none[0], none[1]["status"]) == (422, "INVALID")
+    assert (failed[0], failed[1]["status"]) == (422, "FAILED")
+    assert "amount must be positive" in failed[1]["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "body", "books", "told"),
+    [
+        (None, DELIVERY, "", "the header Idempotency-Key is missing"),
+        ("order-1", b"{", "", "line 1 column 2"),
+        ("order-1", b"\xff", "", "utf-8"),
+        ("order-1", DELIVERY, "a%2fb", "cannot be part of a path"),
+    ],
+)
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_request_that_is_wrong_is_a_400(
+    store_shop: StoreShop, reference: str | None, body: Any, books: str, told: str
+) -> None:
+    """It says what is wrong with it, and nothing is sent."""
+    status, answer = await store_shop.push(reference, body, books)
+
+    assert (status, answer["status"]) == (400, "INVALID")
+    assert told in answer["reasons"][0]
+    assert store_shop.sandbox.count("POST", "/push/") == 0
+
+
+@pytest.mark.parametrize("slow", ["answer", "push", "pause"])
+@pytest.mark.integration_sandbox(companies=1)
+async def test_a_service_that_is_slow_keeps_no_caller(store_shop: StoreShop, slow: str) -> None:
+    """After 20 seconds at most the answer is 202, and the push goes on."""
+    faults = store_shop.sandbox.faults
+    match slow:
+        case "answer":
+            faults.late_answer(40, route="POST /push/")
+        case "push":
+            faults.push_seconds(40)
+        case _:
+            faults.unavailable(40, retry_after=40, route="POST /push/")
+    began = asyncio.get_running_loop().time()
+    status, answer = await store_shop.push("order-1", DELIVERY)
+    ends = asyncio.get_running_loop().time() - began
+    await asyncio.sleep(120)
+
+    assert (status, answer["status"]) == (202, "PENDING")
+    assert ends == pytest.approx(20, abs=1)
+    assert (await store_shop.state("order-1"))[1]["status"] == "SUCCESS"
+    assert len(store_shop.sandbox.pushes) == 1
+
+
+# ---- ASGI ----
+
+
+def asgi_service(client: Client, company: str, connection: str) -> AsgiApp:
+    """Make the service: GET streams, POST /pushes/ is mounted, POST pushes and waits."""
+    mounted = Receiver(client.notify, allow_unverified=True).asgi
+    books = client.company(company).connection(connection)
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for page in client.company(company).data("invoices").list(page_size=1000).pages():
+            yield json.dumps(page.results).encode()
+
+    async def service(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"] == "/pushes/":
+            await mounted({**scope, "root_path": "/pushes"}, receive, send)
+        elif scope["method"] == "GET":
+            await until_left(streamed(lines(), send), receive)
+        else:
+            record = json.loads((await receive())["body"])
+            operation = await client.wait(await books.push("invoices", record))
+            await streamed(parts(operation.status.encode()), send)
+
+    return service
+
+
+async def parts(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def streamed(pieces: AsyncIterator[bytes], send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def until_left(answering: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Answer until that is done or the reader is gone, and close no generator."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = {asyncio.create_task(answering), asyncio.create_task(left())}
+    _, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in running:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def called(
+    app: AsgiApp, method: str, path: str, body: object = None, *, patience: int = 1000
+) -> tuple[int, bytes]:
+    """Send one request and return status and body; leave after *patience* pieces."""
+    sent: list[Message] = []
+    gone = asyncio.Event()
+    inbound = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Message:
+        if not inbound:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+        return inbound.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if len(sent) > patience:
+            gone.set()
+            await asyncio.Event().wait()  # the reader's window is full
+
+    await app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent)
+
+
+@pytest.fixture
+def asgi(integration_client: Client, integration_sandbox: Sandbox) -> AsgiApp:
+    company = integration_sandbox.companies[0]
+    return asgi_service(integration_client, company.id, company.connections[0].id)
+
+
+@BOUNDED
+async def test_an_asgi_reader_who_leaves_ends_the_fetching(
+    asgi: AsgiApp, integration_sandbox: Sandbox
+) -> None:
+    """Cancelled with its generator left open, a streaming answer fetches no further."""
+    await called(asgi, "GET", "/", patience=3)
+    fetched = integration_sandbox.count("GET")
+    await asyncio.sleep(60)
+
+    assert integration_sandbox.count("GET") == fetched < PAGES
+
+
+@BOUNDED
+async def test_an_asgi_push_is_answered_once_the_receiver_is_told(
+    asgi: AsgiApp, integration_sandbox: Sandbox
+) -> None:
+    """A notification that comes to the mounted receiver ends the wait of another request."""
+    answer = asyncio.create_task(called(asgi, "POST", "/", DELIVERY))
+    await asyncio.sleep(1200)
+    integration_sandbox.clock.advance(hours=3)
+    key = integration_sandbox.pushes[0].key
+    told = {"eventType": "invoices.write.successful", "payload": {"id": key}}
+    began = asyncio.get_running_loop().time()
+
+    assert await called(asgi, "POST", "/pushes/", told) == (204, b"")
+    assert await answer == (200, b"Success")
+    assert asyncio.get_running_loop().time() - began < 1

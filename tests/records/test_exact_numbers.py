@@ -1,0 +1,151 @@
+"""``numbers="decimal"``: no door lets a fraction through as a float."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
+from integration_sdk import Client, OutcomeStatus, PushRequest
+from integration_sdk._push.answers import read_full
+from integration_sdk._push.table import new_row
+from integration_sdk._store.row import Lane
+from integration_sdk.models import PushOperation
+from integration_sdk.sandbox import Sandbox
+from tests.support.push_support import Journal, coordinator, leave_behind
+
+pytestmark = pytest.mark.virtual_time
+
+RECORD = {
+    "customerRef": {"id": "1"},
+    "issueDate": "2022-01-31T00:00:00Z",
+    "currency": "GBP",
+    "status": "Submitted",
+    "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": Decimal("12.10")}],
+}
+
+
+def kinds(value: Any) -> Iterator[type]:
+    """The types of all fractions inside."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from kinds(inner)
+    elif isinstance(value, float | Decimal):
+        yield type(value)
+
+
+def kind_of(operation: PushOperation | None) -> type:
+    assert operation is not None
+    (kind,) = set(kinds(operation.data))
+    return kind
+
+
+@pytest.mark.parametrize(("numbers", "kind"), [("decimal", Decimal), ("float", float)])
+async def test_every_operation_has_the_numbers_asked_for(
+    numbers: Literal["decimal", "float"], kind: type
+) -> None:
+    """Answered at once, waited for, read singly, listed, by a coordinator of either platform."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url, numbers=numbers) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        slow, at_once = (company.connection(one.id) for one in held.connections[:2])
+        seen = [await at_once.push("invoices", RECORD)]
+        seen.append(await client.wait(await slow.push("invoices", RECORD)))
+        seen.append(await company.pushes.get(seen[1].key))
+        seen += await company.pushes.list().collect()
+        requests = [PushRequest(held.id, one.id, "invoices", RECORD) for one in (slow, at_once)]
+        async with client.coordinator(fetch_data=True) as pushes:
+            outcomes = [outcome async for outcome in pushes.run(requests * 3)]
+        seen += [outcome.operation for outcome in outcomes if outcome.operation]
+
+    assert len(seen) == 3 + 2 + 6
+    assert {kind_of(one) for one in seen} == {kind}
+
+
+async def test_a_list_of_pushes_may_differ_from_its_client() -> None:
+    """As every list may, by ``numbers=``."""
+    async with (
+        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        (held,) = sandbox.companies
+        company = client.company(held.id)
+        await company.connection(held.connections[1].id).push("invoices", RECORD)
+
+        exact = await company.pushes.list(numbers="decimal").first()
+        plain = await company.pushes.list().first()
+
+    assert (kind_of(exact), kind_of(plain)) == (Decimal, float)
+
+
+@pytest.mark.parametrize(("exact", "kind"), [(True, Decimal), (False, float)])
+async def test_a_recovered_record_has_the_numbers_asked_for(
+    journal: Journal | Path, exact: bool, kind: type
+) -> None:
+    """What an earlier run left shows its record as the client reads numbers, and is sent whole."""
+    body = b'{"amount":12.10}'
+    lane = Lane("company", "books", "invoices")
+    await leave_behind(journal, new_row(lane, body, id="i", reference="r"))
+    service, sent = Service(), list[bytes]()
+    service.answer = lambda request: sent.append(request.body)
+    numbers = "decimal" if exact else "float"
+    async with coordinator(service, numbers=numbers, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
+    assert set(kinds(outcomes[0].request.record)) == {kind}
+    assert body in sent
+
+
+@pytest.mark.parametrize("natural_key", [None, "currencyRate"])
+async def test_a_lost_push_is_known_by_all_its_digits(natural_key: str | None) -> None:
+    """Whatever ``numbers`` are asked for: as floats, a rate of 28 digits is not the one sent."""
+    rate = Decimal(1) / Decimal(3)
+    service = Service()
+
+    def lose(asked: Asked) -> Answer | None:
+        if asked.kind != "push":
+            return None
+        service.add("company", record={"currencyRate": "RATE"})
+        return Answer(502)
+
+    def show_all_digits(_: Asked, proceed: Proceed) -> Answer:
+        answer = proceed()
+        return replace(answer, body=answer.body.replace(b'"RATE"', str(rate).encode()))
+
+    service.answer, service.faults = lose, [show_all_digits]
+    record = {"currencyRate": rate}
+    async with coordinator(service) as pushes:
+        request = PushRequest("company", "books", "invoices", record, natural_key=natural_key)
+        outcome = await (await pushes.submit(request))
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert service.count("push") == 1
+
+
+def test_an_unusual_operation_is_exact_too() -> None:
+    """The long way of reading, which a new field leads to, heeds it as well."""
+    raw = json.dumps(
+        {
+            "pushOperationKey": "k",
+            "companyId": "c",
+            "status": "Success",
+            "somethingNew": 0.1,
+            "data": {"amount": 0.1},
+        }
+    ).encode()
+    operation = read_full(raw, exact=True)
+
+    assert operation.data == {"amount": Decimal("0.1")}
+    assert operation.extra == {"somethingNew": Decimal("0.1")}

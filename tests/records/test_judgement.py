@@ -1,0 +1,151 @@
+"""What came of a transmission means: every cell of the table, and what those do who ask it."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions, statuses
+from integration_sdk._http.requests import Phase, Request, Safety
+from integration_sdk._http.responses import Failure, Response, read_error
+from integration_sdk._http.statuses import Meaning, Scope
+from integration_sdk._push.table import Event, SendResult, classify
+from integration_sdk.errors import AnswerLost, NotSent
+from tests.support.session_support import VirtualService, error_body, read, virtual_session, write
+
+DONE, REFUSED, AGAIN = Meaning.DONE, Meaning.REFUSED, Meaning.AGAIN
+IN_DOUBT, GIVE_UP = Meaning.IN_DOUBT, Meaning.GIVE_UP
+
+# Written from the interface document and PUSH-PROTOCOL, not from the table.
+READS = {
+    DONE: set(range(200, 300)),
+    REFUSED: {400, 401, 402, 403, 404, 405},
+    AGAIN: {429, 500, 502, 503, 504},
+}
+OWN_WORD_ON_WRITES = {
+    DONE: set(range(200, 300)),
+    REFUSED: {400, 401, 402, 403, 404, 405, 409, 413, 415, 422},
+    AGAIN: {429, 503},
+}
+STATUSES = range(100, 600)
+
+
+def meant(column: dict[Meaning, set[int]], status: int, otherwise: Meaning) -> Meaning:
+    return next((meaning for meaning, said in column.items() if status in said), otherwise)
+
+
+@pytest.mark.parametrize("refuses_with_503", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
+def test_every_status_means_what_the_document_says(is_own: bool, refuses_with_503: bool) -> None:
+    """For reads whoever answers; for writes, only the service's own word excludes an effect."""
+    facts = {"is_own": is_own, "refuses_with_503": refuses_with_503}
+    for status in STATUSES:
+        own = meant(OWN_WORD_ON_WRITES, status, IN_DOUBT)
+        if own is not DONE and (not is_own or (status == 503 and not refuses_with_503)):
+            own = IN_DOUBT
+        assert statuses.of_answer(Safety.READ, status, **facts) is meant(READS, status, GIVE_UP)
+        assert statuses.of_answer(Safety.WRITE, status, **facts) is own, status
+
+
+@pytest.mark.parametrize(
+    ("safety", "phase", "meaning"),
+    [
+        (Safety.READ, Phase.NEVER_LEFT, AGAIN),
+        (Safety.READ, Phase.MAY_HAVE_LEFT, AGAIN),
+        (Safety.WRITE, Phase.NEVER_LEFT, AGAIN),
+        (Safety.WRITE, Phase.MAY_HAVE_LEFT, IN_DOUBT),
+    ],
+)
+def test_what_had_no_answer_is_repeated_where_that_does_no_harm(
+    safety: Safety, phase: Phase, meaning: Meaning
+) -> None:
+    """A read always, a write only if it never left."""
+    assert statuses.of_failure(safety, phase) is meaning
+
+
+def test_whom_a_status_concerns() -> None:
+    """It says whether others are held back, a key is renewed, or a smaller page may do."""
+    whom = {
+        Scope.RECORD: {400, 413, 415, 422},
+        Scope.KEY: {401},
+        Scope.ACCOUNT: {402},
+        Scope.LOAD: {429, 503},
+        Scope.GATEWAY: {502, 504},
+    }
+    for status in STATUSES:
+        expected = next((one for one, said in whom.items() if status in said), Scope.REQUEST)
+        assert statuses.scope_of(status) is expected, status
+
+
+# Those who ask
+
+
+PROXYS = (b"", b"<html>", b"[]", b"null", b'{"statusCode": 429}', b'{"statusCode": 1, "error": ""}')
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("request_", [read(), write()], ids=["read", "write"])
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_session_sends_again_what_the_table_says(request_: Request, is_own: bool) -> None:
+    """Each status alike: again means again, and everything else is the caller's."""
+    sent: dict[int, int] = {}
+    for status in STATUSES:
+        body = error_body(status) if is_own else b"<html>"
+        service = Fixed(Response(status=status, body=body))
+        session = virtual_session(service)
+        await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2, throttled_base=0)))
+        await session.aclose()
+        sent[status] = service.times
+
+    again = {
+        status
+        for status in STATUSES
+        if statuses.of_answer(request_.safety, status, is_own=is_own) is AGAIN
+    }
+    assert {status for status, times in sent.items() if times == 2} == again
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("request_", [read(), write()], ids=["read", "write"])
+@pytest.mark.parametrize("failure", [NotSent("no"), AnswerLost("reset")], ids=["unsent", "lost"])
+async def test_a_session_sends_again_what_failed_harmlessly(
+    request_: Request, failure: NotSent | AnswerLost
+) -> None:
+    """What never left, and reads."""
+    phase = Phase.NEVER_LEFT if isinstance(failure, NotSent) else Phase.MAY_HAVE_LEFT
+    service = Fixed(Failure(phase, failure))
+    session = virtual_session(service)
+    with pytest.raises(type(failure)):
+        await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2)))
+    await session.aclose()
+
+    again = statuses.of_failure(request_.safety, phase) is AGAIN
+    assert service.times == 1 + again
+
+
+@pytest.mark.parametrize("body", [*PROXYS, error_body(400)])
+def test_one_judgement_of_a_push(body: bytes) -> None:
+    """Pushed alone or by the coordinator: what is in doubt for one is in doubt for the other."""
+    is_own = body == error_body(400)
+    for status in [*range(100, 200), *range(300, 600)]:
+        alone = read_error(write(), Response(status=status, body=body))
+        result = SendResult(
+            Phase.ANSWERED,
+            status=status,
+            body={"statusCode": 1, "correlationId": "c"} if is_own else None,
+        )
+        managed = classify(result, key_is_known=False)
+        assert alone.in_doubt == ("may have been carried out" in str(alone))
+        assert alone.in_doubt == (managed is Event.LOST), status
+
+
+class Fixed(VirtualService):
+    """Gives the same reply to every transmission."""
+
+    def __init__(self, reply: Response | Failure) -> None:
+        super().__init__()
+        self.reply, self.times = reply, 0
+
+    async def send(self, transmission: object, authorization: object) -> Response | Failure:
+        self.times += 1
+        return self.reply

@@ -1,0 +1,645 @@
+"""Faults on command: when a rule applies, what it does, and that what means nothing is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from integration_sdk.sandbox import Answer, Call, Faults, Refused, Rule, Sandbox
+from tests.support.sandbox_support import (
+    DELIVERY,
+    Http,
+    holding,
+    push_under,
+    serving,
+    statuses,
+    until,
+)
+
+pytestmark = pytest.mark.virtual_time
+
+CALLS = {
+    "get": ("GET", "/companies"),
+    "items": ("GET", "{company}/data/items"),
+    "invoices": ("GET", "{company}/data/invoices"),
+    "connection": ("GET", "{at}"),
+    "list": ("GET", "{company}/push"),
+    "list/": ("GET", "{company}/push/"),
+    "push": ("POST", "{at}/push/invoices"),
+}
+
+
+async def told(http: Http, script: Sequence[str]) -> list[int]:
+    """The statuses of the calls in *script*, 0 for a cut line; ``+30`` lets 30 seconds pass."""
+    found = []
+    for word in script:
+        if word.startswith("+"):
+            http.sandbox.clock.advance(seconds=float(word))
+            continue
+        method, path = CALLS[word]
+        path = path.format(company=http.company, at=http.at())
+        try:
+            body = DELIVERY if method == "POST" else None
+            found.append((await http.call(method, path, json=body)).status)
+        except aiohttp.ServerDisconnectedError:
+            found.append(0)
+    return found
+
+
+# The fault | what is called, and the seconds that pass | what it is told | its hits | pushes.
+WHEN = """
+times= counts the calls it applies to, skip= those it lets by first
+status code=500 skip=1 times=2              | get get get get get  | 200 500 500 200 200 | 2 | 0
+route= is a method in any case, a part of the path, or both; {x} is one segment
+status code=500                             | get list push        | 500 500 500         | 3 | 0
+status code=500 route=GET                   | get list push        | 500 500 200         | 2 | 1
+status code=500 route=/push                 | get list push        | 200 500 500         | 2 | 0
+status code=500 route='POST /push'          | get list push        | 200 200 500         | 1 | 0
+status code=500 route=/companies/           | get list push        | 200 500 500         | 2 | 0
+status code=500 route='get /companies'      | items push           | 500 200             | 1 | 1
+status code=500 route='GET  /companies'     | items                | 500                 | 1 | 0
+status code=500 route=Get                   | items                | 500                 | 1 | 0
+status code=500 route='post /companies'     | items                | 200                 | 0 | 0
+status code=500 route='GET /companies/{id}/data/items' | items     | 500                 | 1 | 0
+status code=500 route=/companies/{companyId}/connections | items   | 200                 | 0 | 0
+status code=500 route='GET /companies/{id}/{x}/{y}/data' | items   | 200                 | 0 | 0
+status code=500 route='GET /{companyId}/data' | items              | 500                 | 1 | 0
+A window of the service's time; calls before it use up nothing
+unavailable                                 | get +99999 get       | 503 503             | 2 | 0
+unavailable seconds=60 delay=30             | get +31 get +60 get  | 200 503 200         | 1 | 0
+unavailable seconds=30 delay=10 times=1     | get +10 get get      | 200 503 200         | 1 | 0
+not_ready seconds=10 route=/invoices        | invoices items +11 invoices | 409 200 200  | 1 | 0
+expire_account times=1 route=/connections/  | items connection push | 200 402 200        | 1 | 1
+One address, however it is spelt; pushes are made and read by key all the same
+no_push_list                                | list list/ push items | 404 404 200 200    | 2 | 1
+no_push_list status=405                     | list push            | 405 200             | 1 | 1
+A token bucket: burst at once, then per_second; hits and times= are refusals
+rate_limit per_second=0.5                   | get get +2 get get   | 200 429 200 429     | 2 | 0
+rate_limit per_second=2 burst=1             | get get +0.5 get get | 200 429 200 429     | 2 | 0
+rate_limit per_second=0.1 burst=3 | get get get get +20.5 get get | 200 200 200 429 200 200 | 1 | 0
+rate_limit per_second=0.1 burst=2 | get get get +3600 get get get | 200 200 429 200 200 429 | 2 | 0
+rate_limit per_second=0.01 burst=2 times=2  | get get get get get  | 200 200 429 429 200 | 2 | 0
+The line
+drop_connection times=1                     | push items           | 0 200               | 1 | 0
+drop_connection times=1 before=false        | push items           | 0 200               | 1 | 1
+lose_answer                                 | list push items      | 200 0 200           | 1 | 1
+lose_answer route=/companies/ skip=1        | list push push       | 200 200 0           | 1 | 2
+An error may hide that the work was done
+status code=500 route=/push/                | push list            | 500 200             | 1 | 0
+status code=500 route=/push/ processed=true | push                 | 500                 | 1 | 1
+html_from_proxy times=1                     | push push            | 502 200             | 1 | 1
+html_from_proxy status=504 times=1 processed=true | push push      | 504 200             | 1 | 2
+A fault of pushes lets all else by, which does not use it up
+fail_next_push message=no route=/companies/ | list push push       | 200 200 200         | 1 | 2
+"""
+
+
+def written(text: str) -> dict[str, Any]:
+    """The fault in *text*, as it is posted: ``latency seconds=[1,3] route='GET /push'``."""
+    name, *pairs = shlex.split(text)
+    options = dict(pair.split("=", 1) for pair in pairs)
+    return {"fault": name} | {key: read(value) for key, value in options.items()}
+
+
+def read(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+@pytest.mark.parametrize("row", [row for row in WHEN.splitlines() if "|" in row])
+async def test_a_fault_applies_when_it_should(row: str) -> None:
+    """Posted as JSON: what calls are answered, how often it applied, and which pushes there are."""
+    fault, script, found, hits, recorded = (part.strip() for part in row.split("|"))
+    async with serving() as http:
+        added = await http.post("/_page/faults", [written(fault)])
+        assert added.status == 200, added.text
+        answered = await told(http, script.split())
+        (rule,) = http.sandbox.faults
+
+        assert answered == [int(status) for status in found.split()]
+        assert answered == [request.status for request in http.sandbox.requests]
+        assert (rule.hits, len(http.sandbox.pushes)) == (int(hits), int(recorded))
+
+
+async def test_chance_is_seeded() -> None:
+    """probability= hits about that share, and the same calls for the same seed."""
+
+    async def draw(seed: int) -> list[int]:
+        async with serving(seed=seed) as http:
+            http.sandbox.faults.status(500, probability=0.25)
+            return await statuses(http, 200)
+
+    first, again, other = await draw(1), await draw(1), await draw(2)
+    assert first == again != other
+    assert 30 <= Counter(first)[500] <= 70
+
+
+async def test_rules_can_be_taken_back() -> None:
+    """remove() ends one fault, clear() all; a pattern may name any address."""
+    async with serving() as http:
+        rule = http.sandbox.faults.status(500, route=re.compile(r"^GET /companies$"))
+        http.sandbox.faults.status(503)
+        both = await told(http, ["get", "items"])
+        http.sandbox.faults.remove(rule)
+        one = await told(http, ["get"])
+        http.sandbox.faults.clear()
+
+        assert both + one + await told(http, ["get"]) == [500, 503, 503, 200]
+        assert list(http.sandbox.faults) == []
+
+
+async def test_a_fault_of_ones_own() -> None:
+    """add() takes any function around the rest of the call."""
+    async with serving() as http:
+
+        async def twice(call: Call, proceed: Any) -> Answer:
+            answer = await proceed()
+            if call.params:
+                raise Refused(422, "twice with nothing")
+            return Answer(answer.status, answer.body + b" ", {"X-Twice": call.method})
+
+        rule: Rule = http.sandbox.faults.add(twice, route="GET /companies/")
+        reply, refused = await http.get(http.company), await http.get(http.company, page=1)
+
+    assert (reply.headers["X-Twice"], rule.hits) == ("GET", 2)
+    assert refused.status == refused.body["statusCode"] == 422
+
+
+# ---------------------------------------------------------------------- what means nothing
+
+NO_ROUTE = [
+    *("POST,PUT /push", "fetch it", "GET /companies?page=2", "GET https://x.example/companies"),
+    *("DELETE /data/", "GET /company/", "/companies/{companyId}/items", "/companies.", None),
+    *("GET /companies/{companyId}/{x}/{y}/items", "GET /options/invoices"),
+]
+NO_SECONDS = [-1, math.nan, "30"]
+REFUSED: Sequence[tuple[str, str, Sequence[Any], dict[str, Any]]] = [
+    # the fault, the argument, values that it cannot have, what it is given beside
+    ("unavailable", "skip", [-1, 1.5], {}),
+    ("unavailable", "times", [0, True, 1.5, "2"], {}),
+    ("unavailable", "probability", [1.1, -0.1, math.nan, "0.5"], {}),
+    ("unavailable", "route", NO_ROUTE, {}),
+    ("fail_next_push", "route", ["GET"], {"message": "no"}),
+    ("lose_answer", "route", ["GET"], {}),
+    ("lose_notifications", "route", ["GET"], {}),
+    ("push_seconds", "route", ["GET"], {"seconds": 1}),
+    ("drift", "route", ["POST /push/"], {"insert": 1}),
+    ("list_lag", "route", ["/data/"], {"seconds": 1}),
+    ("unavailable", "seconds", NO_SECONDS, {}),
+    ("unavailable", "delay", [-1], {}),
+    ("unavailable", "retry_after", [-1, math.inf, "1\r\nX: y"], {}),
+    ("not_ready", "seconds", [-1], {}),
+    ("list_lag", "seconds", [-1], {}),
+    ("status", "code", [42, 103, 1000, "503"], {}),
+    ("status", "headers", [{"Retry-After": 5}, {"X": "a\nb"}], {"code": 503}),
+    ("html_from_proxy", "status", [42], {}),
+    ("no_push_list", "status", [500], {}),
+    ("truncate", "at_byte", [-1], {}),
+    ("cap_page_size", "size", [0], {}),
+    ("drift", "insert", [-1, 0], {}),
+    ("drift", "at", ["middle"], {"insert": 1}),
+    ("fail_next_push", "message", [5], {}),
+    ("foreign_writer", "record", ["invoice"], {}),
+    ("double_notifications", "copies", [1.5, 0], {}),
+    ("latency", "seconds", [(2, 1), -1, (1, 2, 3), "1"], {}),
+    ("rate_limit", "form", ["minutes"], {}),
+    ("rate_limit", "per_second", [math.inf, 0, -1, math.nan], {}),
+    ("rate_limit", "burst", [0, 0.9], {}),
+    ("concurrency_limit", "total", [None, 0], {}),
+    ("concurrency_limit", "per_company", [0], {"total": 1}),
+    ("forge_notifications", "how", ["rudely"], {}),
+]
+
+
+@pytest.mark.parametrize(("fault", "argument", "values", "beside"), REFUSED)
+def test_a_fault_that_means_nothing_is_refused(
+    fault: str, argument: str, values: Sequence[Any], beside: dict[str, Any]
+) -> None:
+    """What could never apply, or would let nothing by, is a mistake in the script: it is named."""
+    faults = Sandbox(invoices=0).faults
+    for value in values:
+        with pytest.raises(ValueError, match=argument):
+            getattr(faults, fault)(**beside, **{argument: value})
+
+    assert list(faults) == []
+
+
+def test_a_refused_value_is_shown_with_what_is_allowed() -> None:
+    """The error names the argument, its value and the limit or the choices; or the arguments."""
+    faults = Sandbox(invoices=0).faults
+    with pytest.raises(ValueError, match=r"^code cannot be 42: Expected `int` >= 200$"):
+        faults.status(42)
+    with pytest.raises(ValueError, match=r"^form cannot be 'x': Expected one of seconds, date, no"):
+        faults.rate_limit(form="x")  # type: ignore[arg-type]  # what a user may write
+    for odd in ("tiems", "time", "path", "prob"):
+        with pytest.raises(TypeError, match=f"{odd} .* route, skip, times, prob"):
+            faults.status(503, **{odd: 1})  # type: ignore[arg-type]  # what a user may write
+
+    assert list(faults) == []
+
+
+async def test_any_identifier_may_be_in_a_route() -> None:
+    """Identifiers of the sandbox's and of the test's own making, and addresses it has not."""
+    faults: Faults = Sandbox(invoices=0).faults
+    for route in ("PUT /push/invoices/INV-17", "/companies/3f2a", "HEAD", re.compile("/reports")):
+        faults.status(503, route=route)
+
+    assert len(list(faults)) == 4
+
+
+# ---------------------------------------------------------------------- what refusals look like
+
+
+async def test_any_status_comes_with_the_error_body() -> None:
+    """status(code) answers in the documented shape."""
+    async with serving() as http:
+        for code in (400, 401, 402, 403, 404, 405, 409, 429, 500, 503, 418):
+            http.sandbox.faults.clear()
+            http.sandbox.faults.status(code, headers={"X-Why": "asked"})
+            reply = await http.get("/companies")
+
+            assert reply.status == reply.body["statusCode"] == code
+            assert (reply.headers["X-Why"], len(reply.body["correlationId"])) == ("asked", 36)
+
+
+async def test_a_status_may_come_with_any_body() -> None:
+    """Text, bytes, JSON; a type of its own; a proxy's HTML, which comes first."""
+    async with serving() as http:
+        faults = http.sandbox.faults
+        faults.status(503, b"", times=1)
+        faults.status(502, {"title": "x"}, content_type="application/problem+json", times=1)
+        faults.html_from_proxy(times=1)
+        html, empty, problem = [await http.get("/companies") for _ in range(3)]
+
+    assert (empty.status, empty.text) == (503, "")
+    kind = problem.headers["Content-Type"]
+    assert (problem.text, kind) == ('{"title":"x"}', "application/problem+json")
+    assert (html.status, html.text[:6]) == (502, "<html>")
+    assert html.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "content-type", "date"])
+async def test_a_header_of_a_fault_replaces_the_usual_one(name: str) -> None:
+    """However it is written, there are not two of it."""
+    async with serving() as http:
+        http.sandbox.faults.status(503, headers={name: "as said"})
+        headers = (await http.get("/companies")).headers
+
+    assert [v for key, v in headers.items() if key.lower() == name.lower()] == ["as said"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"retry_after": 2.5}, "3"),
+        ({"retry_after": "soon"}, "soon"),
+        ({"retry_after": 0}, "0"),
+        ({"retry_after": 5, "form": "none"}, None),
+        ({}, "100"),
+    ],
+)
+async def test_retry_after_takes_every_form(options: dict[str, Any], told: str | None) -> None:
+    """Whole seconds rounded up, any text, or no header; of itself until there is a token."""
+    async with serving(dialect="published") as http:
+        http.sandbox.faults.rate_limit(0.01, burst=1, **options)
+        free, refused = [(await http.get("/companies")).headers for _ in range(2)]
+        http.sandbox.faults.clear()
+        http.sandbox.faults.unavailable(retry_after=7)
+        down = (await http.get("/companies")).headers
+
+    assert (free.get("Retry-After"), refused.get("Retry-After")) == (None, told)
+    # The throttle speaks of itself, not of the quota.
+    assert (free["X-Rate-Limit-Limit"], free["X-Rate-Limit-Remaining"]) == ("1", "0")
+    assert down["Retry-After"] == "7"
+
+
+async def test_retry_after_may_be_a_date() -> None:
+    """An HTTP date, never before the time it means, by the clock of the Date header."""
+    async with serving() as http:
+        http.sandbox.clock.advance(days=3)
+        http.sandbox.faults.rate_limit(0.01, burst=1, retry_after=90, form="date")
+        await http.get("/companies")
+        headers = (await http.get("/companies")).headers
+        refused = http.sandbox.requests[-1].at
+
+    until = parsedate_to_datetime(headers["Retry-After"])
+    assert until.timestamp() >= refused + 90
+    assert 90 <= (until - parsedate_to_datetime(headers["Date"])).total_seconds() <= 91
+
+
+# ---------------------------------------------------------------------- at once
+
+
+@pytest.mark.parametrize(
+    ("limits", "passed"),
+    [
+        ({"total": 2}, 2),
+        ({"per_company": 2}, 4),
+        ({"per_company": 5}, 8),
+        ({"total": 3, "per_company": 2}, 3),
+    ],
+)
+async def test_concurrency_is_limited(limits: dict[str, Any], passed: int) -> None:
+    """So many at once, in all, for each company, or both; a place freed is a place."""
+    async with serving() as http:
+        gate = asyncio.Event()
+        http.sandbox.faults.add(holding(gate))
+        rule = http.sandbox.faults.concurrency_limit(**limits)
+        paths = [f"/companies/{company.id}" for company in http.sandbox.companies[:2]] * 4
+        calls = [asyncio.create_task(http.get(path)) for path in paths]
+        await until(lambda: http.sandbox.served == len(calls) - passed)
+        gate.set()
+        replies = await asyncio.gather(*calls)
+        after = await statuses(http, 2)
+
+    assert Counter(reply.status for reply in replies)[200] == passed
+    assert (rule.hits, after) == (8 - passed, [200, 200])
+
+
+async def test_a_limit_of_concurrency_ends_after_so_many_refusals() -> None:
+    """``times=`` is a number of refusals, not of calls that it let by."""
+    async with serving() as http:
+        gate = asyncio.Event()
+        # The limit counts what other faults hold back, though it was set after them.
+        working = http.sandbox.faults.add(holding(gate), in_front=True, times=1)
+        rule = http.sandbox.faults.concurrency_limit(1, times=3)
+        held = asyncio.create_task(http.get("/companies"))
+        await until(lambda: working.hits)
+        seen = await statuses(http, 4)
+        gate.set()
+
+        assert (seen, rule.hits, (await held).status) == ([429, 429, 429, 200], 3, 200)
+
+
+# ---------------------------------------------------------------------- time and the line
+
+
+async def test_latency_comes_before_the_work_and_lateness_after() -> None:
+    """latency() delays what is done, late_answer() only the answer."""
+    async with serving() as http:
+        http.sandbox.faults.latency(3600, times=1, route="/push/")
+        early = asyncio.create_task(http.push())
+        await until(lambda: http.sandbox.most_in_flight == 1)
+        nothing_done = not http.sandbox.pushes
+        http.sandbox.faults.late_answer((3600, 3600), times=1, route="/push/")
+        late = asyncio.create_task(http.push())
+        await until(lambda: http.sandbox.pushes)
+        unanswered = not late.done()
+        await http.sandbox.stop()
+        await asyncio.gather(early, late, return_exceptions=True)
+
+    assert (nothing_done, unanswered, http.sandbox.served) == (True, True, 0)
+
+
+async def test_latency_takes_a_time_a_span_or_a_function() -> None:
+    """A fixed time, one between two, or whatever a function gives, drawn for each call."""
+    loop, waits = asyncio.get_running_loop(), iter([100.0, 200.0])
+    async with serving() as http:
+        http.sandbox.faults.latency(5)
+        http.sandbox.faults.latency((10, 20))
+        http.sandbox.faults.latency(lambda: next(waits))
+        began = loop.time()
+        await http.get("/companies")
+        between = loop.time()
+        await http.get("/companies")
+        took = between - began, loop.time() - between
+
+    assert 115 <= took[0] < 126
+    assert 215 <= took[1] < 226
+    assert took[1] - took[0] != 100
+
+
+@pytest.mark.parametrize("at", [0, 1, 100])
+@pytest.mark.parametrize("path", ["/companies", "/nowhere", "{company}/data/invoices?pageSize=250"])
+async def test_an_answer_is_cut_at_a_byte(at: int, path: str) -> None:
+    """truncate(n) sends n bytes of the body under the full Content-Length, errors included."""
+    async with serving() as http:
+        http.sandbox.faults.truncate(at * 3_000, times=1, route="/data/")
+        http.sandbox.faults.truncate(at, times=1)
+        cut = at * 3_000 if "data" in path else at
+        url = http.sandbox.base_url + path.format(company=http.company)
+        async with http.session.get(url) as answer:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.read()
+            whole = int(answer.headers["Content-Length"])
+            received = answer.content.total_raw_bytes
+        assert http.sandbox.requests[-1].status == answer.status
+
+    assert (received, whole > 100) == (cut, True)
+
+
+# ---------------------------------------------------------------------- the world of one call
+
+
+async def test_pages_may_be_smaller_than_asked_for() -> None:
+    """cap_page_size(): the returned pageSize and the links tell the truth."""
+    async with serving(invoices=250) as http:
+        http.sandbox.faults.cap_page_size(100)
+        body = (await http.get(f"{http.company}/data/invoices", pageSize=200)).body
+        small = (await http.get(f"{http.company}/data/invoices", pageSize=50)).body
+
+    assert (body["pageSize"], len(body["results"]), small["pageSize"]) == (100, 100, 50)
+    assert body["_links"]["next"]["href"].endswith("?pageSize=100&page=2")
+
+
+async def test_new_pushes_may_lag_in_the_list() -> None:
+    """list_lag(): found by key at once, in the list only later."""
+    async with serving() as http:
+        http.sandbox.faults.list_lag(60)
+        operation = await http.push()
+        early = (await http.get(f"{http.company}/push")).body["totalResults"]
+        single = await http.pushed(operation)
+        http.sandbox.clock.advance(seconds=61)
+        late = (await http.get(f"{http.company}/push")).body["totalResults"]
+
+    assert (early, late) == (0, 1)
+    assert single["pushOperationKey"] == operation["pushOperationKey"]
+
+
+async def test_pushes_may_take_longer() -> None:
+    """push_seconds() sets how long the pushes it applies to take."""
+    async with serving() as http:
+        http.sandbox.faults.push_seconds(7200, times=1)
+        slow, fast = await http.push(), await http.push()
+        http.sandbox.clock.advance(hours=1)
+        found = [(await http.pushed(operation))["status"] for operation in (slow, fast)]
+        http.sandbox.clock.advance(hours=2)
+        found.append((await http.pushed(slow))["status"])
+
+    assert found == ["Pending", "Success", "Success"]
+
+
+async def test_the_next_push_fails_on_command() -> None:
+    """fail_next_push(message): that push ends Failed with that message, the next one does not."""
+    async with serving() as http:
+        http.sandbox.faults.fail_next_push("amount must be positive", item="amount")
+        operations = [await http.push(), await http.push()]
+        http.sandbox.clock.advance(minutes=1)
+        first, second = [await http.pushed(operation) for operation in operations]
+
+    assert operations[0]["status"] == "Pending"
+    assert (first["status"], second["status"]) == ("Failed", "Success")
+    (error,) = first["validation"]["errors"]
+    assert (error["message"], error["itemId"]) == ("amount must be positive", "amount")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "totals"), [(90, [251, 251, 251, 253]), (0, [251, *[253] * 3])]
+)
+async def test_what_timed_out_may_take_effect_later(seconds: float, totals: list[int]) -> None:
+    """late_effect(seconds): TimedOut for good, while the record turns up; a bad one does not."""
+    async with serving(dialect="published") as http:
+        with pytest.raises(ValueError, match="route"):
+            http.sandbox.faults.late_effect(seconds, route="GET")
+        await http.post("/_page/faults", [{"fault": "late_effect", "seconds": seconds}])
+        http.sandbox.faults.fail_next_push("amount must be positive")
+        bad, late, unread = [await http.push(timeoutInMinutes=1) for _ in range(3)]
+        without_deadline = await http.push()
+        told, found = [], []
+        for step in (59, 2, 88, 2):
+            http.sandbox.clock.advance(seconds=step)
+            told.append([await http.pushed(one) for one in (bad, late)])
+            found.append((await http.get(f"{http.company}/data/invoices")).body["totalResults"])
+        assert (await http.pushed(without_deadline))["status"] == "Success"
+        last = await http.pushed(unread)
+
+    assert found == totals
+    pending, *ended = told
+    assert {one["status"] for one in pending} == {"Pending"}
+    assert {one["status"] for one in ended[0]} == {"TimedOut"}
+    assert ended == [ended[0]] * 3
+    assert last | {"pushOperationKey": ""} == ended[0][1] | {"pushOperationKey": ""}
+
+
+async def test_nothing_takes_effect_late_by_the_document() -> None:
+    """ "The service guarantees the operation is not processed after the deadline"."""
+    async with serving() as http:
+        reply = await http.post("/_page/faults", [{"fault": "late_effect", "seconds": 1}])
+        with pytest.raises(ValueError, match='needs dialect="published"'):
+            http.sandbox.faults.late_effect(1)
+
+    assert (reply.status, list(http.sandbox.faults)) == (400, [])
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_somebody_else_may_push_in_the_same_lane(before: bool) -> None:
+    """foreign_writer(): another operation of the lane, before or after ours."""
+    async with serving() as http:
+        http.sandbox.faults.foreign_writer(DELIVERY | {"note": "theirs"}, before=before)
+        ours = (await http.push())["pushOperationKey"]
+        await http.push()
+        pushes = http.sandbox.pushes
+
+    assert [push.foreign for push in pushes] == [before, not before, False]
+    lanes = {(push.company, push.connection, push.data_type) for push in pushes}
+    assert lanes == {(http.first.id, http.connection().id, "invoices")}
+    theirs = next(push for push in pushes if push.foreign)
+    assert (theirs.record["note"], theirs.key != ours) == ("theirs", True)
+
+
+@pytest.mark.parametrize(("at", "first"), [("front", False), ("end", True), ("anywhere", True)])
+async def test_records_may_come_between_pages(at: Any, first: bool) -> None:
+    """drift(insert=): each read of a list finds new records, at the front, the end or between."""
+    async with serving(invoices=100) as http:
+        was = http.sandbox.data_set(http.first.id, "invoices").ids()
+        http.sandbox.faults.drift(insert=2, at=at)
+        body = (await http.get(f"{http.company}/data/invoices", pageSize=5000)).body
+        now = [invoice["id"] for invoice in body["results"]]
+
+    assert body["totalResults"] == len(set(now)) == 102
+    assert [identifier for identifier in now if identifier in set(was)] == was
+    assert (now[0] == was[0]) is first
+
+
+async def test_records_may_be_edited_between_pages() -> None:
+    """drift(edit=): each read finds records that were changed just now, by the sandbox's clock."""
+    async with serving(invoices=100) as http:
+        http.sandbox.faults.drift(insert=1, edit=3, at="end")
+        query = "modifiedDate>=2026-01-01"
+        path = f"{http.company}/data/invoices"
+        pages = [(await http.get(path, query=query)).body for _ in range(2)]
+
+    assert [page["totalResults"] for page in pages] == [4, 5]
+    assert all(row["modifiedDate"] == row["sourceModifiedDate"] for row in pages[1]["results"])
+
+
+async def test_records_may_go_between_pages() -> None:
+    """drift(delete=): the first of the next page is never seen by who counts pages."""
+    async with serving(invoices=100) as http:
+        was = http.sandbox.data_set(http.first.id, "invoices").ids()
+        http.sandbox.faults.drift(delete=1, skip=1)
+        path = f"{http.company}/data/invoices"
+        pages = [(await http.get(path, page=n, pageSize=50)).body for n in (1, 2)]
+        gone = await http.get(f"{path}/{was[0]}")
+
+    assert [page["totalResults"] for page in pages] == [100, 99]
+    assert (pages[1]["results"][0]["id"], gone.status) == (was[51], 404)
+
+
+# ---------------------------------------------------------------------- kept answers
+
+# The fault | what a push and its repetitions under one key are told | pushes recorded.
+KEPT = """
+status code=500 times=1                           | 500 500   | 0
+status code=429 times=1                           | 429 200   | 1
+status code=500 times=1 processed=true            | 500 500   | 1
+What a proxy, a gateway or the line made of a push is not the service's answer
+html_from_proxy times=1                           | 502 200 200 | 1
+html_from_proxy status=504 times=1 processed=true | 504 200   | 1
+unavailable times=1                               | 503 200   | 1
+drop_connection times=1                           | 0 200     | 1
+A kept answer is lost, refused and throttled on its way as any other
+lose_answer times=2                               | 0 0 200   | 1
+unavailable skip=1 times=1                        | 200 503 200 | 1
+rate_limit per_second=0.001 burst=1               | 200 429   | 1
+expire_account skip=1                             | 200 402   | 1
+"""
+
+
+@pytest.mark.parametrize("row", [row for row in KEPT.splitlines() if "|" in row])
+async def test_what_an_idempotency_key_is_told_under_faults(row: str) -> None:
+    """ "The answer is kept 90 minutes and replayed, 5xx included"; 429 is not."""
+    fault, found, recorded = (part.strip() for part in row.split("|"))
+    async with serving(dialect="published") as http:
+        await http.post("/_page/faults", [written(fault)])
+        told: list[tuple[int, str]] = []
+        for _ in found.split():
+            try:
+                reply = await push_under(http, "k")
+            except aiohttp.ClientError:
+                told.append((0, ""))
+            else:
+                told.append((reply.status, reply.text))
+
+        assert [status for status, _ in told] == [int(status) for status in found.split()]
+        assert len(http.sandbox.pushes) == int(recorded)
+    for status in (200, 500):
+        assert len({text for each, text in told if each == status}) <= 1
+
+
+async def test_a_kept_answer_that_was_cut_comes_whole() -> None:
+    """The service keeps what it said, not what a line made of it."""
+    async with serving(dialect="published") as http:
+
+        async def cut(_call: Any, proceed: Any) -> Any:
+            answer = await proceed()
+            return Answer(answer.status, answer.body, dropped=True)
+
+        http.sandbox.faults.add(cut, times=1)
+        with pytest.raises(aiohttp.ClientError):
+            await push_under(http, "k")
+
+        assert (await push_under(http, "k")).status == 200
+        assert len(http.sandbox.pushes) == 1

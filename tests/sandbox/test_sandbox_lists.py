@@ -1,0 +1,493 @@
+"""Lists: what a filter means, that every record is looked at, and what a platform fills in."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk import Client
+from integration_sdk.sandbox import Sandbox
+from tests.support.sandbox_support import DELIVERY, Http, serving, until
+
+ROW: dict[str, Any] = {
+    "id": "odd",
+    "status": "PartiallyPaid",
+    "totalAmount": Decimal("10.10"),
+    "currencyRate": 3,
+    "taxInclusive": True,
+    "issueDate": "2024-03-01T00:00:00",
+    "dueDate": None,
+    "customerRef": {"companyName": "Alder & Finch {Ltd}", "id": "c-1"},
+    "lineItems": [{"quantity": 1}],
+}
+MINIMAL: dict[str, Any] = {
+    "customerRef": {"id": "c-1"},
+    "issueDate": "2024-03-01",
+    "lineItems": [{"unitAmount": 2, "quantity": 3}],
+    "status": "Draft",
+}
+
+
+async def found(http: Http, query: str, kind: str = "invoices", **more: Any) -> int:
+    """How many records of *kind* a query finds, or the status that refuses it."""
+    reply = await http.get(f"{http.company}/data/{kind}", query=query, pageSize=1, **more)
+    if reply.status == 400:
+        assert reply.errors[0]["itemId"] == "query"
+    return int(reply.body["totalResults"]) if reply.status == 200 else -reply.status
+
+
+# ---------------------------------------------------------------------- what a filter means
+
+RATE, TAXED = "currencyRate", "taxInclusive"
+MATCHES = [
+    *("status=PartiallyPaid", "status=partiallypaid", "status!=Paid", "status~paid"),
+    *("totalAmount=10.1", "totalAmount>=10.10", "totalAmount<1e2", f"{RATE}>2", f"{TAXED}=true"),
+    *("issueDate>2024-02-29", "issueDate=2024-03-01T00:00:00Z", "issueDate~2024-03"),
+    *("dueDate!=2024-01-01", "customerRef.companyName~finch", "customerRef.id=c-1"),
+    *(f"{RATE}=3&&{TAXED}=true", f"{RATE}=4||{TAXED}=true", f"{RATE}=3||{RATE}=4&&{TAXED}=false"),
+    *(f"{{{RATE}=3||{RATE}=4}}&&{{{TAXED}=true}}", f"{{{{{RATE}=3}}}}"),
+    f"{{{RATE}=4||" * 90 + f"{RATE}=3" + "}" * 90,
+    f"{{{RATE}=4}}||" * 101 + f"{RATE}=3",
+]
+MISSES = [
+    *("status = Paid", "status~void", "totalAmount>10.10", "totalAmount<=-1", f"{TAXED}=FALSE"),
+    *("issueDate<2024-03-01T00:30:00+01:00", "dueDate=2024-01-01", f"{RATE}=3&&{TAXED}=false"),
+    *(f"{RATE}=4||{RATE}=3&&{TAXED}=false", f"{{{RATE}=3||{RATE}=4}}&&{TAXED}=false"),
+]
+BAD = [
+    *("status", "status=", "=Paid", "status=Paid&&", "&&status=Paid", f"status=Paid&{RATE}=3"),
+    *("{status=Paid", "status=Paid}", "{}", "a..b=1", "totalAmount=ten", "totalAmount>NaN"),
+    *(f"{TAXED}=maybe", "issueDate>soon", "customerRef=c-1", "lineItems=1"),
+    *("lineItems.quantity=1", "nothing=1", "status=" + "x" * 2048, "{" * 600 + "a=3" + "}" * 600),
+]
+
+
+async def test_a_query_means_what_it_says() -> None:
+    """`prop OP value`; `&&` closer than `||`; `{ }` groups; values by the property's type.
+
+    Bad syntax, unknown names, arrays, values of the wrong type: 400 that names the query.
+    """
+    async with serving(invoices=0) as http:
+        http.sandbox.data_set(http.first.id, "invoices").append(ROW)
+        hits = {text: await found(http, text) for text in MATCHES + MISSES + BAD}
+
+    assert [text for text in MATCHES if hits[text] != 1] == []
+    assert [text for text in MISSES if hits[text] != 0] == []
+    assert [text for text in BAD if hits[text] != -400] == []
+
+
+SIGNS = {"=": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
+terms = st.tuples(st.sampled_from("ab"), st.sampled_from(sorted(SIGNS)), st.integers(-3, 3))
+GROUPS = st.lists(st.lists(terms, min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def test_any_of_all_of_is_read_as_written() -> None:
+    """A disjunction of conjunctions, with or without braces, finds what plain logic does."""
+    rows: list[dict[str, Any]] = [
+        {"id": f"{a}/{b}", "a": a, "b": b} for a in range(-3, 4) for b in range(-3, 4)
+    ]
+    with asyncio.Runner() as loop:
+        service = serving(companies=1, invoices=0)
+        http = loop.run(service.__aenter__())
+        for row in rows:
+            http.sandbox.data_set(http.first.id, "invoices").append(row)
+
+        @given(GROUPS)
+        def check(groups: list[list[tuple[str, str, int]]]) -> None:
+            expected = sum(
+                any(all(SIGNS[sign](row[n], value) for n, sign, value in group) for group in groups)
+                for row in rows
+            )
+            parts = ["&&".join(f"{n}{sign}{value}" for n, sign, value in group) for group in groups]
+            assert loop.run(found(http, "||".join(parts))) == expected
+            braced = " || ".join(f"{{ {part} }}" for part in parts)
+            assert loop.run(found(http, braced)) == expected
+
+        check()
+        loop.run(service.__aexit__(None, None, None))
+
+
+async def test_filtered_lists_hold_exactly_what_matches() -> None:
+    """Rule 4: totalResults is "the size of that subset"; pages of it hold nothing else."""
+    async with serving(invoices=5_000) as http:
+        every = list(http.sandbox.data_set(http.first.id, "invoices"))
+        expected = [
+            invoice["id"]
+            for invoice in every
+            if invoice["status"] == "Paid" and invoice["totalAmount"] > 2000
+        ]
+        query = "status=paid&&totalAmount>2000"
+        ids = []
+        for page in range(1, -(-len(expected) // 500) + 1):
+            path = f"{http.company}/data/invoices"
+            body = (await http.get(path, page=page, pageSize=500, query=query)).body
+            ids += [invoice["id"] for invoice in body["results"]]
+
+    assert ids == expected
+    assert body["totalResults"] == len(expected) > 500
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+async def test_lists_are_ordered(sign: str) -> None:
+    """`orderBy=field` or `-field`, records of equal value in the list's own order."""
+    async with serving(invoices=500) as http:
+        every = list(http.sandbox.data_set(http.first.id, "invoices"))
+        params = {"orderBy": f"{sign}totalAmount", "pageSize": 500}
+        body = (await http.get(f"{http.company}/data/invoices", **params)).body
+
+    expected = sorted(every, key=lambda invoice: invoice["totalAmount"], reverse=sign == "-")
+    assert [entry["id"] for entry in body["results"]] == [entry["id"] for entry in expected]
+
+
+async def test_every_list_takes_a_query_and_knows_its_names() -> None:
+    """A misspelt property is an error, not an empty list."""
+    async with serving(companies=30) as http:
+        await http.post(f"{http.at(1)}/push/invoices", DELIVERY)
+        for path in ("/companies", f"{http.company}/data/invoices", f"{http.company}/push"):
+            for odd in ({"query": "colour=red"}, {"orderBy": "-colour"}, {"orderBy": 'a"'}):
+                reply = await http.get(path, **odd)
+                assert (reply.status, reply.errors[0]["itemId"]) == (400, next(iter(odd)))
+        body = (await http.get("/companies", query="name~bakery", orderBy="-name")).body
+
+    names = [entry["name"] for entry in body["results"]]
+    assert names == ["Juniper Road Bakery 3", "Juniper Road Bakery 2", "Juniper Road Bakery"]
+
+
+# ---------------------------------------------------------------------- lists that change
+
+
+async def test_a_long_search_lets_others_by() -> None:
+    """While one caller's query goes through a big list, another's call is answered."""
+    async with serving(invoices=60_000) as http:
+        path = f"{http.company}/data/invoices"
+        search = asyncio.create_task(http.get(path, query="note~nothing", pageSize=1))
+        await until(lambda: http.sandbox.most_in_flight)
+        other = await http.get("/companies")
+        overtaken = not search.done()
+        found = await search
+
+    assert (other.status, overtaken, found.body["totalResults"]) == (200, True, 0)
+
+
+async def test_a_search_finds_the_list_as_it_was_at_one_moment() -> None:
+    """Records that go while it is searched take none with them that stay."""
+    async with serving(invoices=5_000) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        records.delete_at(0)
+        ids = records.ids()
+        path = f"{http.company}/data/invoices"
+        search = asyncio.create_task(http.get(path, query="totalAmount>=0", pageSize=5000))
+        await until(lambda: http.sandbox.most_in_flight)
+        while not search.done():
+            records.delete_at(0)
+            await asyncio.sleep(0)
+        found = [invoice["id"] for invoice in (await search).body["results"]]
+
+    assert len(records) < len(found) < len(ids)
+    assert found == ids[-len(found) :]
+
+
+async def test_deletions_hide_no_other_record_from_a_list_of_changes() -> None:
+    """``changed_since`` with a writer: every record that stays is read."""
+    async with serving(invoices=6_000) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        key, url = http.sandbox.api_key, http.sandbox.base_url
+        async with Client(key, url) as client:
+            invoices = client.company(http.first.id).data("invoices")
+            changes = invoices.list(changed_since="2000-01-01T00:00:00Z", page_size=2000)
+            reading = asyncio.create_task(changes.collect())
+            while not reading.done():
+                if len(records) > 5_950:
+                    records.delete_at(0)
+                await asyncio.sleep(0.002)
+            read = {invoice["id"] for invoice in await reading}
+
+    assert set(records.ids()) <= read
+
+
+async def test_many_queries_take_turns() -> None:
+    """Queries forgotten meanwhile give the same answers; what was pushed is found at once."""
+    async with serving() as http:
+        queries = [f"totalAmount>{amount}" for amount in range(0, 7_000, 1_000)] * 2
+        totals = [await found(http, query) for query in queries]
+        number = "invoiceNumber=INV-17"
+        pushed = [await found(http, number), await http.push(1), await found(http, number)]
+
+    assert totals[:7] == totals[7:] == sorted(set(totals), reverse=True)
+    assert (pushed[0], pushed[2]) == (0, 1)
+
+
+async def test_changed_lists_are_still_right() -> None:
+    """After updates, deletes and pushes a page holds what the list holds."""
+    async with serving(invoices=20) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        ids = records.ids()
+        records.insert(0, {"id": "first"})
+        records.replace(ids[3], {"id": ids[3], "note": "changed"})
+        records.delete(ids[0])
+        records.insert(2, {"id": "new", "note": "inserted"})
+        records.append({"id": "last"})
+        path = f"{http.company}/data/invoices"
+        body = (await http.get(path)).body
+        gone = await http.get(f"{path}/{ids[0]}")
+        with pytest.raises(LookupError):
+            records.delete(ids[0])
+        with pytest.raises(LookupError):
+            records.replace("never", {})
+
+    expected = ["first", ids[1], "new", *ids[2:], "last"]
+    assert [entry["id"] for entry in body["results"]] == expected == records.ids()
+    assert body["results"][4] == {"id": ids[3], "note": "changed"}
+    assert (body["totalResults"], len(records), gone.status) == (22, 22, 404)
+
+
+# ---------------------------------------------------------------------- odd and sparse records
+
+
+async def test_a_filter_outlives_a_sparse_update() -> None:
+    """What could be asked before the first record lost a field can be asked after it."""
+    queries = ("issueDate>2000-01-01", "dueDate>2000-01-01", "currencyRate>0", "nope=1")
+    async with serving() as http:
+        first = http.sandbox.data_set(http.first.id, "invoices").ids()[0]
+        updated = await http.call("PUT", f"{http.at(1)}/push/invoices/{first}", json=MINIMAL)
+        asked = [await found(http, query) for query in queries]
+        ordered = await found(http, "note~e", orderBy="-dueDate")
+
+    assert (updated.body["status"], asked, ordered) == ("Success", [250, 249, 249, -400], 249)
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd", "query", "hits"),
+    [
+        ("invoices", {"invoiceNumber": "2024-05-01"}, "invoiceNumber=INV-0000001", 1),
+        ("invoices", {"invoiceNumber": "2024-05-01"}, "invoiceNumber=2024-05-01", 1),
+        ("invoices", {"invoiceNumber": "2024-05-01"}, "invoiceNumber!=INV-0000001", 250),
+        ("customers", {"contactName": {"a": 1}}, "contactName~team", 200),
+        ("customers", {"phone": 7}, "phone=+44 117 496 0001", 1),
+        ("customers", {"phone": 7}, "phone~44", 200),
+        ("customers", {"colour": "red"}, "colour=red", -400),
+    ],
+)
+async def test_an_odd_record_is_no_match(
+    kind: str, odd: dict[str, Any], query: str, hits: int
+) -> None:
+    """A value of a kind that does not compare is equal to nothing, and spoils no filter."""
+    record = {"customerName": "x", "status": "Active"} if kind == "customers" else MINIMAL
+    async with serving() as http:
+        pushed = await http.post(f"{http.at(1)}/push/{kind}", record | odd)
+
+        assert pushed.body["status"] == "Success"
+        assert await found(http, query, kind) == hits
+
+
+async def test_dates_at_the_edge_of_the_calendar_are_compared() -> None:
+    """ "No end" is a date like any other, though UTC cannot say it in that zone."""
+    ends = ["9999-12-31T23:59:59-05:00", "2024-05-31", "0001-01-01T00:00:00+05:00"]
+    async with serving(invoices=0) as http:
+        for number, day in enumerate(ends):
+            records = http.sandbox.data_set(http.first.id, "invoices")
+            records.append({"id": str(number), "dueDate": day})
+        counts = [
+            await found(http, f"dueDate{sign}{day}") for day in ends for sign in (">=", "<", "=")
+        ]
+        body = (await http.get(f"{http.company}/data/invoices", orderBy="dueDate")).body
+
+    assert counts == [1, 2, 1, 2, 1, 1, 3, 0, 1]
+    assert [row["id"] for row in body["results"]] == ["2", "1", "0"]
+
+
+async def test_what_only_some_records_hold_can_be_asked_for() -> None:
+    """Names are good if the sample or any record written since has them, in empty lists, too."""
+    queries = ("dueDate>2020-01-01", "x=1")
+    async with serving(invoices=0) as http:
+        http.sandbox.data_set(http.first.id, "items").append({"id": "x", "colour": "red"})
+        red = await found(http, "colour=red", "items")
+        named = await found(http, "name~e", "items", orderBy="colour")
+        before = [await found(http, query) for query in queries]
+        await http.post(f"{http.at(1)}/push/invoices", MINIMAL)
+        after = [await found(http, query) for query in queries]
+
+    assert (red, named > 1, before, after) == (1, True, [0, -400], [0, -400])
+
+
+@pytest.mark.parametrize("order", [None, "-timeoutInMinutes"])
+async def test_pushes_are_found_by_what_only_some_have(order: str | None) -> None:
+    """Their deadline, or what came of them, while the newest is Pending without one."""
+    async with serving(push_seconds=(60, 60)) as http:
+
+        async def keys(query: str) -> list[str] | int:
+            more = {"orderBy": order} if order else {}
+            reply = await http.get(f"{http.company}/push", query=query, **more)
+            if reply.status != 200:
+                return reply.status
+            return [entry["pushOperationKey"] for entry in reply.body["results"]]
+
+        done = (await http.push(1))["pushOperationKey"]
+        assert await keys("timeoutInMinutes=60") == []
+        timed = (await http.push(timeoutInMinutes=60))["pushOperationKey"]
+        await http.push()
+
+        assert await keys("data.invoiceNumber=INV-17") == [done]
+        assert await keys("timeoutInMinutes=60") == [timed]
+        assert await keys("timeoutInMinutes=soon") == 400
+
+
+# ---------------------------------------------------------------------- what a platform fills in
+
+ENTRY = {"issueDate": "2024-03-01", "status": "Draft"}
+LINE = {"unitAmount": Decimal("10.10"), "quantity": 3}
+DISCOUNTED = {"unitAmount": 5, "quantity": 1, "discountAmount": 1, "taxAmount": Decimal("0.80")}
+encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+async def kept(http: Http, kind: str, record: dict[str, Any]) -> Any:
+    """*record* as it appears in the books once pushed."""
+    pushed = await http.call("POST", f"{http.at(1)}/push/{kind}", data=encode(record))
+    assert pushed.body["status"] == "Success", pushed.text
+    return pushed.body["data"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "generated"),
+    [
+        ("invoices", "subTotal totalTaxAmount totalAmount amountDue totalDiscount"),
+        ("bills", "subTotal taxAmount totalAmount amountDue"),
+        ("creditNotes", "subTotal totalTaxAmount totalAmount remainingCredit totalDiscount"),
+        ("directCosts", "subTotal taxAmount totalAmount"),
+    ],
+)
+async def test_a_platform_fills_in_totals(kind: str, generated: str) -> None:
+    """The least that options ask for appears with the totals of its lines, exact to the cent."""
+    party = {"customerRef": {"id": "c"}, "supplierRef": {"id": "s"}, "dueDate": "2024-03-31"}
+    async with serving() as http:
+        record = await kept(http, kind, ENTRY | party | {"lineItems": [LINE, DISCOUNTED]})
+
+    amounts = ["34.30", "0.80", "35.10", "35.10", "1.00"]
+    for name, amount in zip(generated.split(), amounts, strict=False):
+        assert str(record[name]) == amount
+    assert (record["currency"], record["paymentAllocations"]) == ("GBP", [])
+    assert "subTotal" not in record["lineItems"][0]
+
+
+async def test_what_a_record_says_of_itself_stays() -> None:
+    """Totals sent are kept and reckoned with; a null says nothing."""
+    sent = MINIMAL | {"subTotal": 100, "totalAmount": None, "amountDue": 7, "currency": "EUR"}
+    sent |= {"totalTaxAmount": 5}
+    async with serving() as http:
+        record = await kept(http, "invoices", sent)
+
+    assert (record["subTotal"], record["totalAmount"], record["amountDue"]) == (100, 105, 7)
+    assert record["currency"] == "EUR"
+
+
+async def test_odd_lines_are_kept_as_they_came() -> None:
+    """A platform that checks nothing takes anything, and its sums are never in the way."""
+    odd: list[Any] = [[{"unitAmount": "2", "quantity": True}], ["line"], "lines", {}]
+    odd += [[{"unitAmount": Decimal("1e999999"), "quantity": Decimal("1e999999")}]]
+    odd += [[{"unitAmount": Decimal("1e40"), "quantity": 1}]]
+    async with serving() as http:
+        for lines in odd:
+            record = await kept(http, "invoices", MINIMAL | {"lineItems": lines})
+            assert encode(record["lineItems"]) == encode(lines)
+
+
+# ---------------------------------------------------------------------- generated books
+
+KINDS = (
+    *("accounts", "bills", "creditNotes", "customers", "directCosts", "invoices", "items"),
+    *("journalEntries", "payments", "suppliers"),
+)
+
+
+async def test_an_invoice_looks_like_one() -> None:
+    """26 fields, about 2.2 KB, amounts with two digits that add up to the cent."""
+    async with serving(invoices=500) as http:
+        reply = await http.get(f"{http.company}/data/invoices", pageSize=500)
+    for invoice in reply.body["results"]:
+        net = sum(line["subTotal"] for line in invoice["lineItems"])
+        assert len(invoice) == 26
+        assert invoice["subTotal"] == net
+        assert invoice["totalAmount"] == net + invoice["totalTaxAmount"]
+        assert invoice["totalAmount"].as_tuple().exponent == -2
+        paid = sum(each["allocation"]["totalAmount"] for each in invoice["paymentAllocations"])
+        assert 0 <= invoice["amountDue"] == invoice["totalAmount"] - paid
+        assert (invoice["amountDue"] == 0) == (invoice["status"] == "Paid")
+        assert set(invoice["customerRef"]) == {"id", "companyName"}
+        assert invoice["dueDate"] > invoice["issueDate"]
+    assert 1_900 < len(reply.text) / 500 < 2_500
+
+
+def all_books() -> dict[str, list[dict[str, Any]]]:
+    """The records of a company, by kind."""
+    sandbox = Sandbox(companies=1, invoices=300)
+    return {kind: list(sandbox.data_set(sandbox.companies[0].id, kind)) for kind in KINDS}
+
+
+def test_records_name_each_other() -> None:
+    """What a record refers to is in the same books."""
+    books = all_books()
+    ids = {kind: {record["id"] for record in records} for kind, records in books.items()}
+    refs = {"customerRef": "customers", "supplierRef": "suppliers", "contactRef": "suppliers"}
+    refs |= {"accountRef": "accounts", "itemRef": "items", "links": "invoices"}
+    met = set()
+
+    def follow(value: Any) -> None:
+        for name, inner in value.items() if isinstance(value, dict) else ():
+            for each in inner if isinstance(inner, list) else [inner]:
+                if name in refs:
+                    assert each["id"] in ids[refs[name]]
+                    met.add(name)
+                follow(each)
+
+    for records in books.values():
+        for record in records:
+            follow(record)
+    assert met == set(refs)
+
+
+def test_records_add_up() -> None:
+    """Totals are sums of lines, payments pay what they link to, entries balance, most is in use."""
+    books = all_books()
+    for record in books["bills"] + books["creditNotes"] + books["directCosts"]:
+        assert record["totalAmount"] == sum(each["totalAmount"] for each in record["lineItems"]) > 0
+        assert record["paymentAllocations"] == []
+    for payment in books["payments"]:
+        (line,) = payment["lines"]
+        assert line["amount"] + line["links"][0]["amount"] == 0
+    for entry in books["journalEntries"]:
+        assert sum(line["netAmount"] for line in entry["journalLines"]) == 0
+    states = [customer["status"] for customer in books["customers"]]
+    assert 0 < states.count("Archived") < states.count("Active") / 10
+
+
+def test_identifiers_lead_back_to_their_record() -> None:
+    """Any record is found by its identifier, and only among its own kind and company."""
+    sandbox = Sandbox(companies=2, invoices=1_000)
+    sets = [sandbox.data_set(company.id, "invoices") for company in sandbox.companies]
+    sets.append(sandbox.data_set(sandbox.companies[0].id, "items"))
+    for records in sets:
+        for identifier in records.ids():
+            rows = [each.get(identifier) for each in sets]
+            assert [row is not None for row in rows] == [each is records for each in sets]
+            assert f'"id":"{identifier}"'.encode() in next(filter(None, rows))
+        assert records.get(identifier[:-11] + "not-hexadec") is None
+
+
+async def test_a_million_invoices_are_at_hand() -> None:
+    """The last page of a million is as near as the first, and any record by its identifier."""
+    async with serving(invoices=1_000_000) as http:
+        path = f"{http.company}/data/invoices"
+        last = (await http.get(path, page=200_000, pageSize=5)).body
+        one = await http.get(f"{path}/{last['results'][4]['id']}")
+
+    assert last["totalResults"] == 1_000_000
+    assert "next" not in last["_links"]
+    assert one.body == last["results"][4]
+    assert one.body["invoiceNumber"] == "INV-0999999"

@@ -1,0 +1,374 @@
+"""The sandbox as the sender of "Push status changed": shapes, proofs, times, retries.
+
+Source: "Events", and what the service publishes of it. Nothing of the SDK's receiver is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from integration_sdk.sandbox import Sandbox
+from tests.support.notification_support import KEY, SECRET, listening, telling, told_key
+from tests.support.sandbox_support import DELIVERY, serving, until
+
+pytestmark = pytest.mark.virtual_time
+
+
+# ---------------------------------------------------------------------- what is sent, and when
+
+
+async def test_the_rule_shape() -> None:
+    """ "rule": the PascalCase envelope, with the Authorization of the subscriber's choosing."""
+    async with telling(subscribe={"authorization": KEY}) as (http, ear):
+        operation = await http.push()
+        await asyncio.sleep(61)
+
+    ((_, headers, _),) = ear.heard
+    (body,) = ear.bodies
+    assert (headers["authorization"], headers["content-type"]) == (KEY, "application/json")
+    assert body.keys() == {
+        *("AlertId", "ClientId", "CompanyId", "DataConnectionId", "RuleId", "RuleType"),
+        *("Message", "Data"),
+    }
+    assert body["RuleType"] == "Push Operation Status Changed()"
+    assert (body["CompanyId"], body["DataConnectionId"]) == (http.first.id, http.connection().id)
+    assert body["Data"] == {
+        "dataType": "invoices",
+        "status": "Success",
+        "pushOperationKey": operation["pushOperationKey"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "event"),
+    [
+        (DELIVERY, "Success", "invoices.write.successful"),
+        ({}, "Failed", "invoices.write.unsuccessful"),
+    ],
+)
+async def test_the_signed_shape(record: Any, status: str, event: str) -> None:
+    """ "signed": today's event, which the package standardwebhooks verifies, by its secret only."""
+    starts, subscribe = datetime.now(UTC), {"style": "signed", "secret": SECRET}
+    async with telling(subscribe=subscribe, starts=starts, push_seconds=(1, 1)) as (http, ear):
+        operation = (await http.post(f"{http.at()}/push/invoices", record)).body
+        await asyncio.sleep(2)
+        (told,) = http.sandbox.notifications
+
+    ((_, headers, sent),) = ear.heard
+    (body,) = ear.bodies
+    assert Webhook(SECRET).verify(sent.decode(), headers) == body
+    with pytest.raises(WebhookVerificationError):
+        Webhook("whsec_b3RoZXI=").verify(sent.decode(), headers)
+    assert (body["eventType"], body["id"]) == (event, headers["webhook-id"])
+    payload = body["payload"]
+    assert payload["id"] == operation["pushOperationKey"] == told.key
+    assert (payload["status"], payload["type"]) == (status, "Create")
+    assert payload["referenceCompany"] == {"id": http.first.id}
+    assert payload["connectionId"] == http.connection().id
+    assert (told.status, told.attempt, told.body) == (204, 0, sent)
+
+
+async def test_what_was_done_is_told() -> None:
+    """A change is named in the event, and in the operation as today's API has it."""
+    async with telling(subscribe={"style": "signed"}, dialect="published") as (http, ear):
+        one, other = http.sandbox.data_set(http.first.id, "invoices").ids()[:2]
+        path = f"{http.at(1)}/push/invoices"
+        await http.call("POST", f"{path}/{one}/attachment", data={"file": io.BytesIO(b"%PDF")})
+        await http.call("PUT", f"{path}/{one}", json=DELIVERY)
+        await http.call("DELETE", f"{path}/{other}")
+        listed = (await http.get(f"{http.company}/push", orderBy="requestedOnUtc")).body
+        await asyncio.sleep(1)
+        events = [body["payload"]["type"] for body in ear.bodies]
+
+    changes = [operation["changes"][0]["type"] for operation in listed["results"]]
+    assert events == ["UploadAttachment", "Update", "Delete"]
+    assert changes == ["AttachmentUploaded", "Modified", "Deleted"]
+
+
+LATE = [
+    {"fault": "delay_notifications", "seconds": 300, "times": 1},
+    {"fault": "delay_notifications", "seconds": 100, "skip": 1},
+]
+TOLD: list[tuple[str, list[int], list[dict[str, Any]], str, str]] = [
+    # "2!5" pushes through connection 2 with a deadline of 5 minutes, "+60" advances the clock,
+    # "on" brings the offline platform back. What is heard: number of the push, and after seconds.
+    ("each end when it comes, Pending never", [], [], "1 0 2!5 2", "0:0 1:60 2:300"),
+    ("the clock brings the ends that it passes", [], [], "0 +10 0 +9000", "0:0 1:0"),
+    ("what an offline platform works off", [], [], "2 +3600 on", "0:60"),
+    ("once acknowledged, never again", [503, 503, 202], [], "1", "0:0 0:10 0:40"),
+    ("lost", [], [{"fault": "lose_notifications", "times": 1}], "1 1", "1:0"),
+    ("twice", [], [{"fault": "double_notifications"}], "1", "0:0 0:0"),
+    ("late, so one overtakes the other", [], [*LATE], "0 0", "1:160 0:360"),
+]
+
+
+@pytest.mark.parametrize(("_why", "answers", "faults", "script", "wanted"), TOLD)
+async def test_what_is_told_when(
+    _why: str, answers: list[int], faults: list[dict[str, Any]], script: str, wanted: str
+) -> None:
+    """Though nobody asks; every attempt has the id of its notification."""
+    status = [*answers, *[204] * 9]
+    async with telling(lambda n: status[n - 1], subscribe={"style": "signed"}) as (http, ear):
+        await http.post("/_page/faults", faults)
+        began, keys = asyncio.get_running_loop().time(), []
+        for word in script.split():
+            if word == "on":
+                http.sandbox.bring_online(http.connection(2))
+            elif word.startswith("+"):
+                http.sandbox.clock.advance(seconds=float(word))
+            else:
+                connection, _, minutes = word.partition("!")
+                deadline = {"timeoutInMinutes": minutes} if minutes else {}
+                operation = await http.push(int(connection), **deadline)
+                keys.append(operation["pushOperationKey"])
+        await asyncio.sleep(3600)
+        heard = [
+            f"{keys.index(key)}:{at - began:.0f}"
+            for key, (at, _, _) in zip(ear.keys, ear.heard, strict=True)
+        ]
+        attempts = [told.status for told in http.sandbox.notifications]
+        ends = {push.key: push.status for push in http.sandbox.pushes}
+
+    assert sorted(heard) == sorted(wanted.split())
+    assert heard == wanted.split() or len({each.split(":")[1] for each in heard}) == 1
+    assert attempts == status[: len(heard)]
+    assert all(body["payload"]["status"] == ends[told_key(body)] for body in ear.bodies)
+    ids = {headers["webhook-id"] for _, headers, _ in ear.heard}
+    assert len(ids) == len(set(ear.keys))
+
+
+async def test_whoever_comes_late_hears_the_rest() -> None:
+    """A subscriber hears of pushes that end from now on, whenever they were made."""
+    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
+        await http.push()
+        await asyncio.sleep(30)
+        later = await http.push()
+        await asyncio.sleep(45)
+        http.sandbox.subscribe(ear.url)
+        await asyncio.sleep(61)
+
+    assert ear.keys == [later["pushOperationKey"]]
+
+
+async def test_who_leaves_takes_only_its_own_notifications_along() -> None:
+    """What waits for others still comes at its time, in any order it was put in."""
+    async with listening() as leaving, telling() as (http, ear):
+        going = http.sandbox.subscribe(leaving.url)
+        delays = iter([90.0, 90.0, 1.0, 1.0, 90.0, 1.0])
+        http.sandbox.faults.delay_notifications(lambda: next(delays))
+        began = asyncio.get_running_loop().time()
+        for _ in range(6):
+            await http.push(1)
+        await asyncio.sleep(0.5)
+        http.sandbox.unsubscribe(going)
+        await asyncio.sleep(600)
+
+    assert leaving.heard == []
+    times = [round(at - began) for at, _, _ in ear.heard]
+    assert times == [1, 1, 1, 90, 90, 90]
+
+
+async def test_every_subscriber_is_told() -> None:
+    """Several subscribers, each in its own shape; one who leaves hears no more."""
+    async with listening() as old, telling(subscribe={"style": "signed"}) as (http, new):
+        leaving = http.sandbox.subscribe(old.url)
+        first = await http.push(1)
+        await asyncio.sleep(1)
+        http.sandbox.unsubscribe(leaving)
+        second = await http.push(1)
+        await asyncio.sleep(1)
+
+    keys = [operation["pushOperationKey"] for operation in (first, second)]
+    assert (old.keys, new.keys) == (keys[:1], keys)
+
+
+# ---------------------------------------------------------------------- again
+
+
+async def test_three_retries_in_two_minutes() -> None:
+    """What is not answered 2xx comes again, the same id and body with a fresh proof; then never."""
+    async with telling(lambda _: 500, subscribe={"style": "signed"}) as (http, ear):
+        await http.push(1)
+        await asyncio.sleep(3600)
+        tried = [(told.status, told.attempt) for told in http.sandbox.notifications]
+
+    times = [at - ear.heard[0][0] for at, _, _ in ear.heard]
+    proofs = [headers["webhook-signature"] for _, headers, _ in ear.heard]
+    assert times == pytest.approx([0, 10, 40, 120], abs=0.01)
+    assert tried == [(500, 0), (500, 1), (500, 2), (500, 3)]
+    assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
+    assert len({body for _, _, body in ear.heard}) == 1
+    assert len(set(proofs)) == 4
+
+
+async def test_nobody_there_is_no_error() -> None:
+    """An address where nobody listens is tried like any other; the service goes on."""
+    async with serving() as http:
+        http.sandbox.subscribe("http://127.0.0.1:9/pushes")
+        operation = await http.push(1)
+        await asyncio.sleep(3600)
+
+        assert [told.status for told in http.sandbox.notifications] == [0, 0, 0, 0]
+        assert (await http.pushed(operation))["status"] == "Success"
+
+
+# ---------------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize("how", ["signature", "secret"])
+async def test_forged_by_somebody_without_the_secret(how: Any) -> None:
+    """It comes before the true one, with its id, and proves nothing in either style."""
+    subscribe = {"style": "signed", "secret": SECRET}
+    async with listening() as ruled, telling(subscribe=subscribe) as (http, signed):
+        http.sandbox.subscribe(ruled.url, authorization=KEY)
+        http.sandbox.faults.forge_notifications(how)
+        await http.push(1)
+        await asyncio.sleep(1)
+        marks = {(told.forged, told.status) for told in http.sandbox.notifications}
+
+    proofs = {headers["webhook-signature"]: (headers, sent) for _, headers, sent in signed.heard}
+    believed = 0
+    for headers, sent in proofs.values():
+        try:
+            Webhook(SECRET).verify(sent.decode(), headers)
+        except WebhookVerificationError:
+            continue
+        believed += 1
+    assert (len(proofs), believed) == (2, 1)
+    assert sorted(headers["authorization"] for _, headers, _ in ruled.heard) == [
+        "Bearer forged",
+        KEY,
+    ]
+    assert marks == {(how, 204), (None, 204)}
+
+
+async def test_forged_with_a_proof() -> None:
+    """ "key" names a push that is not there; "early" claims Success of one that then fails."""
+    async with telling(subscribe={"authorization": KEY}) as (http, ear):
+        http.sandbox.faults.forge_notifications("key", instead=True, times=1)
+        await http.push(1)
+        http.sandbox.faults.forge_notifications("early")
+        began = asyncio.get_running_loop().time()
+        failing = (await http.post(f"{http.at()}/push/invoices", {})).body
+        await asyncio.sleep(3600)
+
+    key = failing["pushOperationKey"]
+    known = {push.key for push in http.sandbox.pushes}
+    told = [(body["Data"]["pushOperationKey"], body["Data"]["status"]) for body in ear.bodies]
+    assert told[0][0] not in known
+    assert told[1:] == [(key, "Success"), (key, "Failed")]
+    assert [round(at - began) for at, _, _ in ear.heard[1:]] == [0, 60]
+    assert all(headers["authorization"] == KEY for _, headers, _ in ear.heard)
+
+
+# ---------------------------------------------------------------------- asking and ending
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("ftp://127.0.0.1/", {}, "http:// or https://"),
+        ("127.0.0.1:80", {}, "http:// or https://"),
+        (5, {}, "url cannot be 5"),
+        ("http://x/", {"style": "loud"}, "style cannot be 'loud': Expected one of rule, signed"),
+        ("http://x/", {"authorization": "a\nb"}, "authorization cannot be"),
+        ("http://x/", {"style": "signed", "secret": 5}, "secret cannot be 5"),
+        ("http://x/", {"secret": SECRET}, 'secret is for style="signed"'),
+        ("http://x/", {"style": "signed", "secret": "hunter2"}, "whsec_<base64>"),
+    ],
+)
+def test_odd_subscriptions_are_refused(url: str, options: Any, message: str) -> None:
+    """A subscription that makes no sense is refused with a reason."""
+    with pytest.raises(ValueError, match=message):
+        Sandbox(invoices=0).subscribe(url, **options)
+
+
+async def test_no_timer_without_a_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushes set no timer where nobody is told, nor once the last has unsubscribed or all stops."""
+    loop, timers = asyncio.get_running_loop(), []
+    call_at = loop.call_at
+
+    def noted(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        timer = call_at(when, *args, **options)
+        if 50 < when - loop.time() < 61:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_at", noted)
+
+    def waiting() -> int:
+        return sum(not timer.cancelled() for timer in timers)
+
+    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
+        await http.push()
+        before = waiting()
+        to = http.sandbox.subscribe(ear.url)
+        during = waiting()
+        http.sandbox.unsubscribe(to)
+        after = waiting()
+        http.sandbox.subscribe(ear.url)
+        again = waiting()
+        await http.sandbox.stop()
+        stopped = waiting()
+        await asyncio.sleep(3600)
+
+    assert [before, during, after, again, stopped] == [0, 1, 0, 1, 0]
+    assert ear.heard == []
+
+
+async def test_stopping_ends_what_is_under_way() -> None:
+    """A subscriber that never answers does not hold up the end; no task and no socket stay."""
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: web.Request) -> web.Response:
+        asked.set()
+        await released.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", hang)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with serving() as http:
+        http.sandbox.subscribe(f"http://127.0.0.1:{runner.addresses[0][1]}/")
+        await http.push(1)
+        await asked.wait()
+    left = [task for task in asyncio.all_tasks() if "Notifier" in str(task)]
+    released.set()
+    await runner.cleanup()
+
+    assert left == []
+    assert http.sandbox.notifications == []
+
+
+async def test_a_subscription_outlives_a_restart() -> None:
+    """Who subscribed before the start, or before another, is told."""
+    async with listening() as ear:
+        sandbox = Sandbox(companies=1, invoices=0)
+        sandbox.subscribe(ear.url)
+        at_once = sandbox.companies[0].connections[1]
+        for _ in range(2):
+            async with sandbox:
+                sandbox.push(at_once, "invoices", DELIVERY)
+                await asyncio.sleep(1)
+
+        assert ear.keys == [push.key for push in sandbox.pushes]
+
+
+async def test_what_was_told_is_bounded() -> None:
+    """notifications keeps as many attempts as `remember` says."""
+    async with telling(remember=3) as (http, ear):
+        for _ in range(5):
+            await http.push(1)
+        await until(lambda: len(ear.heard) == 5)
+        await asyncio.sleep(1)
+
+        assert [told.key for told in http.sandbox.notifications] == ear.keys[2:]

@@ -1,0 +1,328 @@
+"""The published dialect does what today's public API is known to do, and both share its routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from integration_sdk import Dialect
+from tests.support.sandbox_support import (
+    DELIVERY,
+    Http,
+    holding,
+    published,
+    push_under,
+    serving,
+    until,
+)
+
+pytestmark = pytest.mark.virtual_time
+ACCOUNT = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}
+WRONG = {"Authorization": "Basic d3Jvbmc="}
+
+# ---------------------------------------------------------------------- routes of both dialects
+
+
+@pytest.mark.parametrize("name", ["document", "published"])
+async def test_every_route_of_a_dialect_is_answered(
+    name: str,
+) -> None:
+    """What is asked about may be missing, or refused; the address and the method are there."""
+    dialect = Dialect.document() if name == "document" else Dialect.published()
+    async with serving(companies=1, invoices=1, dialect=name) as http:
+        company = http.sandbox.companies[0]
+        known = {"companyId": company.id, "connectionId": company.connections[0].id}
+        names = defaultdict(lambda: "none", known)
+        unanswered = []
+        for operation, route in dialect.routes.items():
+            special = operation.removeprefix("push.attach.")  # a route of one data type
+            names["dataType"] = "invoices" if special == operation else special
+            reply = await http.call(route.method, route.path.format_map(names))
+            if reply.status == 405 or "no such address" in reply.text:
+                unanswered.append(operation)
+
+    assert not unanswered
+
+
+@pytest.mark.parametrize("dialect", ["document", "published"])
+async def test_companies_are_read_changed_and_deleted(dialect: str) -> None:
+    """`GET/PUT/DELETE C` beside `GET/POST /companies`."""
+    async with serving(dialect=dialect) as http:
+        made = (await http.post("/companies", {"name": "Newcomers", "description": "x"})).body
+        path = f"/companies/{made['id']}"
+        changed = (await http.call("PUT", path, json={"name": "Regulars"})).body
+        read = (await http.get(path)).body
+        gone = await http.call("DELETE", path)
+        after = await http.get(path)
+        total = (await http.get("/companies")).body["totalResults"]
+
+    assert (made["name"], read["name"], changed["id"]) == ("Newcomers", "Regulars", made["id"])
+    assert (gone.status, gone.text, after.status, total) == (204, "", 404, 3)
+
+
+async def test_connections_are_listed_in_pages() -> None:
+    """`GET C/connections` (paged), `GET K`."""
+    async with serving() as http:
+        page = (await http.get(f"{http.company}/connections", pageSize=3)).body
+        one = (await http.get(http.at(3))).body
+        company = (await http.get(http.company)).body
+
+    assert (page["totalResults"], len(page["results"])) == (4, 3)
+    assert (one["platformName"], one["status"]) == ("Strictbooks", "Linked")
+    assert company["dataConnections"][3] == one
+
+
+async def test_a_record_is_updated() -> None:
+    """`PUT K/push/{dataType}/{recordId}`, full record as body, forceUpdate, deadline."""
+    async with serving() as http:
+        identifier = http.sandbox.data_set(http.first.id, "invoices").ids()[5]
+        path = f"{http.at()}/push/invoices/{identifier}"
+        params = {"forceUpdate": "true", "timeoutInMinutes": "5"}
+        operation = (await http.call("PUT", path, json=DELIVERY, params=params)).body
+        http.sandbox.clock.advance(minutes=1)
+        ended = await http.pushed(operation)
+        read = (await http.get(f"{http.company}/data/invoices/{identifier}")).body
+        page = (await http.get(f"{http.company}/data/invoices", pageSize=10)).body
+
+    assert (operation["status"], operation["timeoutInMinutes"]) == ("Pending", 5)
+    assert (ended["status"], ended["data"]["id"]) == ("Success", identifier)
+    assert read["invoiceNumber"] == page["results"][5]["invoiceNumber"] == "INV-17"
+    assert page["totalResults"] == 250
+
+
+async def test_a_record_is_deleted() -> None:
+    """`DELETE K/push/{dataType}/{recordId}`, no body, answers a push operation."""
+    async with serving() as http:
+        identifier = http.sandbox.data_set(http.first.id, "bills").ids()[0]
+        reply = await http.call("DELETE", f"{http.at(1)}/push/bills/{identifier}")
+        read = await http.get(f"{http.company}/data/bills/{identifier}")
+        total = (await http.get(f"{http.company}/data/bills")).body["totalResults"]
+
+    assert (reply.status, reply.body["status"]) == (200, "Success")
+    assert (read.status, total) == (404, 399)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_change_of_nothing_fails(method: str) -> None:
+    """Of what never was, or is gone before the change ends: Failed, no error of the request."""
+    body = DELIVERY if method == "PUT" else None
+    async with serving(push_seconds=(60, 60)) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        identifier = records.ids()[0]
+        never = await http.call(method, f"{http.at(1)}/push/invoices/unknown", json=body)
+        later = await http.call(method, f"{http.at()}/push/invoices/{identifier}", json=body)
+        records.delete(identifier)
+        http.sandbox.clock.advance(minutes=2)
+        ended = await http.pushed(later.body)
+
+    assert (never.status, later.body["status"], ended["data"]) == (200, "Pending", {})
+    for operation in (never.body, ended):
+        assert operation["status"] == "Failed"
+        assert operation["validation"]["errors"][0]["itemId"] == "id"
+
+
+@pytest.mark.parametrize(("kind", "word"), [("invoices", "attachment"), ("bills", "attachments")])
+async def test_a_file_is_attached(kind: str, word: str) -> None:
+    """`POST .../attachment` (bills: `/attachments`), multipart field `file`."""
+    async with published() as http:
+        identifier = http.sandbox.data_set(http.first.id, kind).ids()[0]
+        path = f"{http.at(1)}/push/{kind}/{identifier}/{word}"
+        form = aiohttp.FormData()
+        form.add_field("file", b"%PDF", filename="invoice.pdf")
+        good = await http.call("POST", path, data=form)
+        bad = await http.call("POST", path, data={"other": "x"})
+
+    assert good.body["changes"][0]["type"] == "AttachmentUploaded"
+    assert good.body["changes"][0]["recordRef"] == {"id": identifier, "dataType": kind}
+    assert bad.status == 400
+
+
+async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:
+    """ "options and operations say `chartOfAccounts`, the push path says `accounts`"."""
+    async with serving() as http:
+        options = await http.get(f"{http.at()}/dataTypes/chartOfAccounts/options/POST")
+        operation = (await http.post(f"{http.at(1)}/push/accounts", ACCOUNT)).body
+        records = (await http.get(f"{http.company}/data/accounts", page=1)).body
+
+    assert options.body["displayName"] == "Account"
+    assert (operation["dataType"], operation["status"]) == ("chartOfAccounts", "Success")
+    assert records["results"][-1]["name"] == "Sales, export"
+
+
+# ---------------------------------------------------------------------- where the dialects differ
+
+
+async def test_the_published_service_has_one_name_in_each_place() -> None:
+    """What is called otherwise is not found, so that no client passes here and fails there."""
+    async with published() as http:
+        for name, asked, pushed in (("chartOfAccounts", 200, 404), ("accounts", 404, 200)):
+            assert (await http.get(f"{http.at()}/options/{name}")).status == asked
+            assert (await http.post(f"{http.at(1)}/push/{name}", ACCOUNT)).status == pushed
+
+
+async def test_options_have_another_path() -> None:
+    """`GET K/options/{dataType}` (one model for create and update)."""
+    async with published() as new, serving() as old:
+        here = await new.get(f"{new.at()}/options/invoices")
+        update = await old.get(f"{old.at()}/dataTypes/invoices/options/PUT")
+        crossed = [
+            await new.get(f"{new.at()}/dataTypes/invoices/options/POST"),
+            await old.get(f"{old.at()}/options/invoices"),
+        ]
+        assert (new.sandbox.dialect, old.sandbox.dialect) == ("published", "document")
+
+    assert [reply.status for reply in (here, update, *crossed)] == [200, 200, 404, 404]
+    assert here.body["required"] is True
+    validation = here.body["properties"]["invoiceNumber"]["validation"]
+    assert validation["warnings"][0]["field"] == "InvoiceNumber"
+    assert validation["information"] == []
+    line = here.body["properties"]["lineItems"]["properties"]["description"]
+    assert line["validation"]["warnings"][0]["field"] == "LineItems.Description"
+
+
+async def test_operations_are_written_as_published() -> None:
+    """`dataConnectionKey`; no `data`; `statusCode`, `changes`, `errorMessage`; parts null."""
+    async with published() as http:
+        pending, done = await http.push(0), await http.push(1)
+        failed = (await http.post(f"{http.at(1)}/push/invoices", {})).body
+        listed = (await http.get(f"{http.company}/push")).body["results"][1]
+
+    for operation in (pending, done, listed):
+        assert operation["dataConnectionKey"]
+        assert not {"data", "dataConnectionId", "errorMessage"} & set(operation)
+    assert (pending["statusCode"], pending["changes"]) == (202, None)
+    assert pending["validation"] == {"errors": None, "warnings": None}
+    assert (done["statusCode"], done["changes"][0]["type"]) == (200, "Created")
+    assert done["changes"][0]["recordRef"]["dataType"] == "invoices"
+    assert listed == done
+    assert failed["errorMessage"] == failed["validation"]["errors"][0]["message"]
+
+
+@pytest.mark.parametrize("dialect", ["document", "published"])
+@pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])
+async def test_either_spelling_can_be_had(dialect: str, spelling: str) -> None:
+    """ "`dataConnectionId` is called `dataConnectionKey` in every published schema"."""
+    async with serving(dialect=dialect, spelling=spelling) as http:
+        assert (await http.push())[spelling] == http.connection().id
+
+
+# ---------------------------------------------------------------------- idempotency
+
+
+async def test_an_answer_is_replayed_for_ninety_minutes() -> None:
+    """ "the answer is kept 90 minutes and replayed"; the document's dialect has no such key."""
+    async with published() as http, serving() as old:
+        first = await push_under(http, "k")
+        http.sandbox.clock.advance(minutes=89)
+        again = await push_under(http, "k")
+        other = await push_under(http, "k2")
+        http.sandbox.clock.advance(minutes=2)
+        late = await push_under(http, "k")
+        ignored = [(await push_under(old, "k")).body["pushOperationKey"] for _ in range(2)]
+
+        assert len(http.sandbox.pushes) == 3
+    assert again.text == first.text
+    assert len({reply.body["pushOperationKey"] for reply in (first, other, late)}) == 3
+    assert ignored[0] != ignored[1]
+
+
+async def test_a_key_belongs_to_one_request() -> None:
+    """ "same key with another body 422; same key in progress 409"; the query counts, too."""
+    async with published() as http:
+        gate = asyncio.Event()
+        http.sandbox.faults.add(holding(gate))
+        first = asyncio.create_task(push_under(http, "k"))
+        await until(lambda: http.sandbox.pushes)
+        busy = await push_under(http, "k")
+        body = await push_under(http, "k", {"a": 1})
+        query = await push_under(http, "k", params={"timeoutInMinutes": "6"})
+        gate.set()
+        statuses = [(await first).status, busy.status, body.status, query.status]
+
+        assert len(http.sandbox.pushes) == 1
+    assert statuses == [200, 409, 422, 422]
+    assert "correlationId" in busy.body
+
+
+async def test_kept_answers_stand_behind_key_and_limits() -> None:
+    """A wrong key, an expired account and a spent quota get none; a 401 is kept for nobody."""
+
+    async def told(http: Http, *calls: tuple[str, dict[str, str]]) -> list[int]:
+        return [(await push_under(http, key, headers=more)).status for key, more in calls]
+
+    async with published() as http:
+        calls: list[tuple[str, dict[str, str]]] = [("a", {}), ("a", WRONG), ("b", WRONG), ("b", {})]
+        assert await told(http, *calls) == [200, 401, 401, 200]
+        assert len(http.sandbox.pushes) == 2
+    async with published(free_plan=True, account_age_days=366, daily_quota=2) as http:
+        assert await told(http, ("a", {})) == [402]
+    async with published(daily_quota=2) as http:
+        assert await told(http, *[("a", {})] * 3) == [200, 200, 429]
+
+
+# ---------------------------------------------------------------------- quota
+
+
+async def test_the_daily_quota_is_counted_and_renewed() -> None:
+    """ "1,000 x (1 + connected companies) requests a day, reset 00:00 UTC"."""
+    noon = datetime(2024, 5, 31, 12, tzinfo=UTC)
+    async with serving(companies=1, daily_quota=3, starts=noon) as http:
+        replies = [await http.get("/companies") for _ in range(4)]
+        http.sandbox.clock.advance(days=1)
+        renewed = await http.get("/companies")
+
+    assert [reply.status for reply in (*replies, renewed)] == [200, 200, 200, 429, 200]
+    told = [reply.headers["X-Rate-Limit-Remaining"] for reply in replies]
+    assert told == ["2", "1", "0", "0"]
+    assert replies[0].headers["X-Rate-Limit-Limit"] == "3"
+    assert replies[0].headers["X-Rate-Limit-Reset"] == "2024-06-01T00:00:00.000Z"
+    assert 43_195 < int(replies[3].headers["Retry-After"]) <= 43_201
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({"companies": 4, "daily_quota": True}, "5000"),
+        ({"companies": 1, "dialect": "published"}, "2000"),
+        ({"dialect": "published", "daily_quota": False}, None),
+        ({}, None),
+    ],
+)
+async def test_the_quota_grows_with_the_companies(options: dict[str, Any], limit: str) -> None:
+    """ "1,000 x (1 + connected companies)"; without a quota there are no such headers."""
+    async with serving(**options) as http:
+        assert (await http.get("/companies")).headers.get("X-Rate-Limit-Limit") == limit
+
+
+async def test_the_published_service_counts_every_request() -> None:
+    """`X-Rate-Limit-*` on answers and on refusals alike, but for those without the key."""
+    async with published(companies=1) as http:
+        replies = [
+            await http.get("/companies"),
+            await http.get("/nowhere"),
+            await http.get("/companies", page=0),
+            await http.call("POST", "/companies", data=b"{"),
+        ]
+        http.sandbox.faults.status(503, times=1)
+        replies.append(await http.get("/companies"))
+        replies.append(await http.call("GET", "/companies", headers=WRONG))
+    async with serving(free_plan=True, account_age_days=366, daily_quota=9) as http:
+        replies.append(await http.get("/companies"))
+
+    assert [reply.status for reply in replies] == [200, 404, 400, 400, 503, 401, 402]
+    told = [reply.headers.get("X-Rate-Limit-Remaining") for reply in replies]
+    assert told == ["1999", "1998", "1997", "1996", "1995", None, "8"]
+
+
+async def test_a_quota_that_nobody_asked_for_stops_nobody() -> None:
+    """A test of ten thousand pushes is not to fail for want of companies."""
+    async with published(companies=0) as http:
+        replies = [await http.get("/companies") for _ in range(1_001)]
+
+    assert {reply.status for reply in replies} == {200}
+    assert [reply.headers["X-Rate-Limit-Remaining"] for reply in replies[-2:]] == ["0", "0"]

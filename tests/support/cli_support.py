@@ -1,0 +1,212 @@
+"""The command as people run it, in a process of its own, against a sandbox in the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from inspect import isawaitable
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import frozen
+from msgspec import structs
+
+from integration_sdk import Client, PushRequest, Store, cli
+from integration_sdk._store.row import Row, State
+from integration_sdk.sandbox import Connection, Sandbox
+from tests.support.sandbox_support import DELIVERY
+
+T = TypeVar("T")
+COMMAND = (sys.executable, "-m", "integration_sdk")
+SECONDS = 60.0
+
+
+@frozen
+class Done:
+    """What a command came to."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    @property
+    def statuses(self) -> list[str]:
+        return sorted(line["status"] for line in self.lines)
+
+
+def environment(sandbox: Sandbox | None) -> dict[str, str]:
+    bare = {name: value for name, value in os.environ.items() if "INTEGRATION_SDK" not in name}
+    if sandbox is None:
+        return bare
+    there = {
+        "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
+        "INTEGRATION_SDK_API_KEY": sandbox.api_key,
+    }
+    return bare | there
+
+
+@asynccontextmanager
+async def started(
+    *arguments: str,
+    sandbox: Sandbox | None = None,
+    stdin: int = DEVNULL,
+    stdout: int = PIPE,
+    redirect: str | None = None,
+) -> AsyncIterator[Process]:
+    """A command under way, killed if it is still there at the end; *redirect* as shells do."""
+    shell = ("sh", "-c", f'exec "$@" {redirect}', "sh") if redirect else ()
+    process = await asyncio.create_subprocess_exec(
+        *shell,
+        *COMMAND,
+        *arguments,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=PIPE,
+        env=environment(sandbox),
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def ended(process: Process, stdin: bytes | None = None) -> Done:
+    async with asyncio.timeout(SECONDS):
+        stdout, stderr = await process.communicate(stdin)
+    return Done(process.returncode or 0, (stdout or b"").decode(), stderr.decode())
+
+
+async def run(*arguments: str, sandbox: Sandbox | None = None, redirect: str | None = None) -> Done:
+    async with started(*arguments, sandbox=sandbox, redirect=redirect) as process:
+        return await ended(process)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another process is going to bring about."""
+    async with asyncio.timeout(SECONDS):
+        while not true():  # noqa: ASYNC110  # another process sets no event here
+            await asyncio.sleep(0.01)
+
+
+def invoice(number: int) -> dict[str, Any]:
+    return DELIVERY | {"invoiceNumber": f"INV-{number}"}
+
+
+def written(path: Path, records: Iterable[object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def to(connection: Connection) -> list[str]:
+    """The options that name a connection's invoices."""
+    company = ["--company", connection.company_id]
+    return [*company, "--connection", connection.id, "--type", "invoices"]
+
+
+def offline(sandbox: Sandbox) -> Connection:
+    return next(one for one in sandbox.companies[0].connections if not one.online)
+
+
+def posts(sandbox: Sandbox) -> int:
+    return sandbox.count("POST", "/push/")
+
+
+async def here(*arguments: object, sandbox: Sandbox | None = None) -> Done:
+    """Run a command in this process and on this loop."""
+    words = list(map(str, arguments))
+    if sandbox:
+        for option, value in (("--base-url", sandbox.base_url), ("--api-key", sandbox.api_key)):
+            words += [] if option in words else [option, value]
+    with captured() as (out, err):
+        code = await cli.run(words)
+    return Done(code, out(), err())
+
+
+@asynccontextmanager
+async def serving(*options: object) -> AsyncIterator[tuple[str, str]]:
+    """A sandbox that the command serves on this loop until Ctrl-C: its address and key."""
+    with captured() as (out, err):
+        task = asyncio.create_task(cli.run(["sandbox", "--port", "0", *map(str, options)]))
+        await until(lambda: task.done() or "INTEGRATION_SDK_API_KEY" in out())
+        lines = (line.partition(": ") for line in out().splitlines())
+        said = {name: value for name, _, value in lines}
+        try:
+            yield said["Sandbox"], said["API key"]
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            assert (await task, err()) == (0, "Sandbox stopped.\n")
+
+
+@contextmanager
+def captured() -> Iterator[tuple[Callable[[], str], Callable[[], str]]]:
+    """What is written to stdout and stderr."""
+    files = [TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+
+    def read(file: TextIOWrapper) -> str:
+        assert isinstance(file.buffer, BytesIO)
+        return file.buffer.getvalue().decode()
+
+    with redirect_stdout(files[0]), redirect_stderr(files[1]):
+        yield partial(read, files[0]), partial(read, files[1])
+
+
+async def pushed(sandbox: Sandbox, connection: Connection, source: Path, **options: object) -> Done:
+    """Push without a process of its own; ``update_id="id"`` stands for ``--update-id id``."""
+    given = {"patience": 0.2} | options
+    pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
+    words = itertools.chain.from_iterable(pairs)
+    return await here("push", source, *to(connection), *words, sandbox=sandbox)
+
+
+async def resumed(sandbox: Sandbox, journal: str | Path) -> Done:
+    return await here("pushes", "resume", journal, "--patience", 0.2, sandbox=sandbox)
+
+
+async def left_open(
+    sandbox: Sandbox, connection: Connection, journal: Path, record: dict[str, Any]
+) -> None:
+    """Leave a push in a journal that is Pending for as long as its connection is offline."""
+    lane = (connection.company_id, connection.id, "invoices")
+    async with (
+        Client(sandbox.api_key, sandbox.base_url) as client,
+        client.coordinator(journal=journal, leave="detach") as pushes,
+    ):
+        await pushes.submit(PushRequest(*lane, record, reference=record["invoiceNumber"]))
+
+
+async def on_record(where: str | Path, rows: Sequence[Row], scope: str = "default") -> None:
+    """Put rows on record in a journal that nobody has open, each after one step at most."""
+    async with Store(where, scope) as store:
+        kept = await store.lend()
+        for row in rows:
+            begun = structs.replace(row, version=0, state=State.QUEUED, key=None)
+            assert await at_once(kept.add([begun])) == [begun]
+            if row.version:
+                await kept.take(row.company)
+                await at_once(kept.put([row]))
+
+
+async def recorded(where: str | Path, scope: str = "default") -> dict[str, Row]:
+    """All that is on record, by id."""
+    async with Store(where, scope) as store:
+        return {row.id: row for row in await store.recorded()}
+
+
+async def at_once(answer: T | Awaitable[T]) -> T:
+    return await answer if isawaitable(answer) else answer

@@ -1,0 +1,126 @@
+"""A program that uses the client, and says in what its process differs from before.
+
+``python -m tests.support.host_child JOB`` writes the differences as JSON; JOB is JSON, see `use`.
+"""
+
+import asyncio
+import gc
+import json
+import locale
+import logging
+import os
+import platform
+import signal
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MIB = 2**20
+IS_MMAPPED = 2  # glibc, malloc.c
+was_collecting: list[bool] = []
+"""Whether the garbage collector was on, each time that the client has made an item."""
+
+
+@dataclass
+class Invoice:
+    id: str
+
+    def __post_init__(self) -> None:
+        was_collecting.append(gc.isenabled())
+
+
+def state() -> dict[str, Any]:
+    """Return what belongs to the process, not to a library in it."""
+    root = logging.getLogger()
+    ours = logging.getLogger("integration_sdk")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that policies will go
+        policy = asyncio.get_event_loop_policy()
+    return {
+        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), gc.get_debug()),
+        "collector's callbacks": list(map(repr, gc.callbacks)),
+        "signal handlers": {int(one): repr(signal.getsignal(one)) for one in signal.Signals},
+        "blocked signals": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "warning filters": list(map(repr, warnings.filters)),
+        "showing of warnings": repr(warnings.showwarning),
+        "logging": repr((root.level, root.handlers, root.filters, root.manager.disable)),
+        "logging of the SDK": repr((ours.level, ours.handlers, ours.filters, ours.propagate)),
+        "classes of logging": repr((logging.getLoggerClass(), logging.getLogRecordFactory())),
+        "environment": dict(os.environ),
+        "event-loop policy": repr(policy),
+        "hooks": repr((sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook)),
+        "tracing": repr((sys.gettrace(), sys.getprofile())),
+        "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "where": (str(Path.cwd()), list(sys.path), umask()),
+        "threads": sorted(one.name for one in threading.enumerate()),
+    }
+
+
+def umask() -> int:
+    now = os.umask(0o77)
+    os.umask(now)
+    return now
+
+
+def maps_large_blocks() -> bool:
+    """Return whether the C library still takes a large block from the system, and gives it back.
+
+    In glibc the first one that is freed ends that, up to its size.
+    """
+    import ctypes
+
+    if platform.libc_ver()[0] != "glibc":
+        return True
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    block = libc.malloc(24 * MIB)
+    size_and_marks = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
+    libc.free(block)
+    return bool(size_and_marks & IS_MMAPPED)
+
+
+async def use(job: dict[str, Any]) -> None:
+    """List in every way; push, wait, and push with a journal."""
+    from integration_sdk import Client, OutcomeStatus, PushRequest
+
+    lane = (job["company"], job["connection"], "invoices")
+    async with Client(job["api_key"], job["base_url"]) as client:
+        books = client.company(job["company"]).connection(job["connection"])
+        invoices = client.company(job["company"]).data("invoices")
+        async for _ in invoices.list(model=Invoice, page_size=200, prefetch=4):
+            pass
+        async for _ in invoices.list(model=Invoice, page_size=200).pages():
+            pass
+        async for _ in invoices.list(model=Invoice).chunks(300):
+            pass
+        async for _ in invoices.list().raw():
+            pass
+        (await books.options("invoices")).check(job["record"])
+        await client.wait(await books.push("invoices", job["record"]), timeout=60)
+        async with client.coordinator(journal=job["journal"]) as pushes:
+            outcome = await (await pushes.submit(PushRequest(*lane, job["record"], reference="1")))
+            assert outcome.status is OutcomeStatus.SUCCESS
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Use the client; return what has changed: before and after, by name."""
+    before = state()
+    asyncio.run(use(job))
+    after = state()
+    changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    if "ctypes" in sys.modules:
+        changed["ctypes"] = ("not imported", "imported")
+    if not all(was_collecting):
+        changed["collector"] = ("on", "off while items are made")
+    if not maps_large_blocks():
+        changed["malloc"] = ("large blocks are mapped", "they are on the heap")
+    return changed | {"items made": len(was_collecting)}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1])), default=repr))

@@ -1,0 +1,373 @@
+"""The benchmarks' own machinery: questions, tables, goals and turns. Nothing here is timed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from attrs import evolve
+
+from benchmarks import __main__ as command
+from benchmarks import _answers, _contenders, pushing, scale
+from benchmarks._answers import ask, summary, table
+from benchmarks._contenders import ContenderFailedError, Peer, in_turn
+from benchmarks._machine import cpu_seconds, facts
+from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
+from benchmarks.peers import _frame
+from integration_sdk import Client
+from integration_sdk._store.memory import MemoryDocuments
+from integration_sdk.sandbox import Sandbox
+from integration_sdk.testing import run_virtual
+from tests.proofs.pull_crashes import KeptStore
+from tests.support.pull_support import now
+
+
+def rows(ours: float, theirs: float = 8.0) -> Rows:
+    return Rows(
+        [
+            Row("1,000 a page", "ours", {"us": Figure((ours, ours + 1, ours - 1))}),
+            Row("1,000 a page", "theirs", {"us": Figure((theirs,))}),
+        ]
+    )
+
+
+def goal(bound: float, relation: str = "<=", *, contender: str = "ours") -> Goal:
+    def measured(found: Rows) -> float:
+        return found.median("1,000 a page", contender, "us")
+
+    return Goal("us an item", "<=" if relation == "<=" else ">=", bound, measured)
+
+
+def question(*goals: Goal, ours: float = 4.0) -> Question:
+    return Question("cost", "What does it cost?", lambda quick: rows(ours), goals, ("us", "theirs"))
+
+
+# Questions
+
+
+def test_every_question_says_what_it_asks() -> None:
+    """Each question has a name for the command line, ends as questions do, and has sound goals."""
+    named = {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes", "scale_pull"}
+    assert named <= set(command.QUESTIONS)
+    for name, one in command.QUESTIONS.items():
+        assert name == one.name
+        assert name.isidentifier()
+        assert one.asks.rstrip()[-1] in "?."
+        assert len({held.what for held in one.goals}) == len(one.goals)
+
+
+def test_the_list_shows_questions_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without arguments the command lists every question with its goals, and asks none."""
+    assert command.main([]) == 0
+
+    said = capsys.readouterr().out
+    assert all(name in said for name in command.QUESTIONS)
+    assert "<= 1.05" in said
+
+
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that no question has runs nothing and says which there are."""
+    assert command.main(["streming"]) == 2
+    assert "streaming" in capsys.readouterr().out
+
+
+def test_all_leaves_out_what_takes_long() -> None:
+    """`all` asks what fits a coffee break; the rest is asked by name."""
+    on_request = command.QUESTIONS["scale_run"]
+
+    assert on_request.on_request
+    assert not command._is_asked(on_request, ["all"])
+    assert command._is_asked(on_request, ["scale_run"])
+    assert command._is_asked(command.QUESTIONS["streaming"], ["all"])
+
+
+# Goals
+
+
+@pytest.mark.parametrize(
+    ("held", "word", "missed"),
+    [
+        (goal(4.0), "met", False),
+        (goal(3.9), "MISSED", True),
+        (goal(4.0, ">="), "met", False),
+        (goal(4.1, ">="), "MISSED", True),
+        (goal(9.0, contender="nobody"), "NOT MEASURED", True),
+    ],
+)
+def test_goals_are_judged(held: Goal, word: str, *, missed: bool) -> None:
+    """A bound itself is met; what was not measured counts as missed."""
+    (verdict,) = question(held).judge(rows(4.0), quick=False)
+
+    assert (verdict.word, verdict.is_missed) == (word, missed)
+
+
+def test_quick_skips_goals_that_need_the_full_size() -> None:
+    """A goal of the full size is neither met nor missed by a quick run."""
+    held = Goal("MiB", "<=", 0.0, lambda found: 1.0, needs_full=True)
+
+    (quick,) = question(held).judge(rows(4.0), quick=True)
+    (full,) = question(held).judge(rows(4.0), quick=False)
+
+    assert (quick.word, quick.is_missed) == ("skipped", False)
+    assert full.is_missed
+
+
+def test_a_miss_stands_beside_what_the_machine_allows() -> None:
+    """A verdict holds the same figure of everybody else, and names the limit in its line."""
+    held = Goal("us", "<=", 3.0, Pick("1,000 a page", "ours", "us"), limit="theirs")
+
+    verdicts = question(held).judge(rows(4.0), quick=False)
+
+    assert verdicts[0].beside == {"theirs": 8.0}
+    assert verdicts[0].is_missed
+    assert _answers.verdicts(verdicts).endswith("limit here 8: theirs")
+
+
+def test_a_pick_is_a_figure_or_a_ratio() -> None:
+    """A pick gives one contender's figure, or how often another's fits into it."""
+    pick = Pick("1,000 a page", "ours", "us")
+
+    assert pick(rows(4.0)) == 4.0
+    assert evolve(pick, over="theirs")(rows(4.0)) == 0.5
+    assert evolve(pick, over="theirs").of_others(rows(4.0)) == {}
+
+
+@pytest.mark.parametrize(("bound", "check", "status"), [(4, True, 0), (3, True, 1), (3, False, 0)])
+def test_check_fails_where_a_goal_is_missed(
+    bound: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, check: bool
+) -> None:
+    """`--check` turns a missed goal into a failed command; without it the command succeeds."""
+    monkeypatch.setattr(command, "QUESTIONS", {"cost": question(goal(bound))})
+    monkeypatch.setattr(
+        command, "ask", lambda asked, quick: ask(asked, quick=quick, results=tmp_path)
+    )
+
+    assert command.main(["cost", *(["--check"] if check else [])]) == status
+
+
+# Answers
+
+
+def test_the_table_shows_median_spread_and_ratio() -> None:
+    """A row shows its median, half the spread in per cent, and how it stands to the other."""
+    lines = table(question(), rows(4.0)).splitlines()
+
+    assert lines[0].split() == ["setting", "contender", "us", "x", "theirs"]
+    assert lines[1].endswith("4 ±25%      0.50")
+    assert lines[2].split()[0] == "theirs"
+
+
+def test_an_answer_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Table and JSON are left behind, with every measured value and the machine's facts."""
+    verdicts = ask([question(goal(3.0))], quick=False, results=tmp_path)
+
+    kept = json.loads((tmp_path / "cost.json").read_text())
+    assert kept["rows"][0]["figures"]["us"] == {"median": 4.0, "values": [4.0, 5.0, 3.0]}
+    assert kept["goals"][0]["verdict"] == "MISSED"
+    assert kept["machine"]["python"] in capsys.readouterr().out
+    assert "What does it cost?" in (tmp_path / "cost.txt").read_text()
+    assert summary(verdicts).startswith("0 of 1 goals met\nMISSED")
+
+
+def test_readme_is_written_between_its_marks(tmp_path: Path) -> None:
+    """The table replaces what stood there; it shows the headlines."""
+    pick = Pick("1,000 a page", "ours", "us")
+    held = Goal("us an item", "<=", 3.0, pick, limit="theirs", headline=True)
+    detail = evolve(held, what="us of an odd item", headline=False)
+    ask([question(held, detail)], quick=False, results=tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"Before\n{_answers.BEGIN}\nold\n{_answers.END}\nafter\n")
+
+    said = _answers.write(readme, tmp_path, ["never_asked", "cost"])
+
+    lines = readme.read_text().splitlines()
+    assert said == "README.md shows the figures of 1 questions"
+    assert lines[0] == "Before"
+    assert lines[-4:] == [
+        "|---|---|---|---|",
+        "| us an item (`cost`) | 4 | <= 3, missed | theirs 8 |",
+        _answers.END,
+        "after",
+    ]
+
+
+def test_readme_is_left_alone_without_marks_or_full_answers(tmp_path: Path) -> None:
+    """Where there is no place or nothing of full size to show, README stays as it is."""
+    readme = tmp_path / "README.md"
+    for text, why in (("no marks\n", "has no lines"), (f"{_answers.BEGIN}{_answers.END}", "full")):
+        readme.write_text(text)
+        ask([question()], quick=True, results=tmp_path)
+
+        assert why in _answers.write(readme, tmp_path, ["cost"])
+        assert readme.read_text() == text
+
+
+def test_the_machine_is_described() -> None:
+    """Facts name processor and Python, and a process' CPU time can be read."""
+    assert {"processor", "cores", "python", "load"} <= set(facts())
+    assert cpu_seconds(1) >= 0
+
+
+# Turns
+
+
+def test_contenders_take_turns() -> None:
+    """Everybody has a turn in each round, and rounds begin with another contender."""
+    turns: list[str] = []
+
+    def turn(name: str) -> Mapping[str, float]:
+        turns.append(name)
+        return {"s": float(len(turns))}
+
+    first, second = in_turn("x", {name: partial(turn, name) for name in "ab"}, rounds=2)
+
+    assert turns == ["a", "b", "b", "a"]
+    assert first.figures["s"].values == (1.0, 4.0)
+    assert second.figures["s"].values == (2.0, 3.0)
+
+
+def test_a_contender_that_fails_says_so() -> None:
+    """A failed contender is asked once, keeps its row and gives the reason; others go on."""
+    turns: list[str] = []
+
+    def turn(name: str) -> Mapping[str, float]:
+        turns.append(name)
+        if name == "a":
+            raise ContenderFailedError("no such package")
+        return {"s": 1.0}
+
+    failed, fine = in_turn("x", {name: partial(turn, name) for name in "ab"}, rounds=3)
+
+    assert turns.count("a") == 1
+    assert (failed.figures, failed.note) == ({}, "did not run: no such package")
+    assert len(fine.figures["s"].values) == 3
+
+
+def test_what_cannot_be_installed_fails_its_contender(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is not to be had is a failure for the table, and leaves nothing complete."""
+    monkeypatch.setattr(_contenders, "RESULTS", tmp_path)
+
+    def refuse(command: Sequence[str], **_: object) -> NoReturn:
+        raise subprocess.CalledProcessError(1, command, stderr="looking\nERROR: no such version\n")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+
+    with pytest.raises(ContenderFailedError, match="not installed: ERROR: no such version"):
+        Peer("httpx", "readers:httpx_json", ("httpx==0.0.0",)).python("-c", "")
+
+    assert not list(tmp_path.glob("environments/*/complete"))
+
+
+def test_a_script_that_breaks_fails_its_contender() -> None:
+    """What a script says last on its way down is the reason in the table."""
+    with pytest.raises(ContenderFailedError, match="No module named"):
+        Peer("nobody", "no_such_script").work(_frame.Job("http://nowhere"))
+
+
+def test_a_stall_counts_for_as_long_as_it_lasts() -> None:
+    """A stall of 10 ms hides ticks that would have been late as well: they count."""
+    figures = _frame.stall_figures([0.010] + [0.0] * 90)
+
+    assert figures["worst_ms"] == pytest.approx(10)
+    assert figures["p99_ms"] == pytest.approx(9)
+    assert _frame.stall_figures([]) == {}
+
+
+# Miniature runs
+
+
+def test_a_small_journal_question() -> None:
+    """The journal's question gives a row for each way of writing, all of them measured."""
+    found = pushing.compare_journals(pushes=10, rounds=1)
+
+    assert len(found.rows) == 7
+    assert all(row.figures["ms/push"].median > 0 for row in found.rows)
+
+
+@pytest.mark.parametrize("pattern", scale.PATTERNS)
+def test_a_small_day_of_pushes(pattern: str) -> None:
+    """Every push of a simulated day settles, and every request of it is counted."""
+    row = scale.simulate(scale.Plan(companies=2, each=20), pattern)
+
+    assert row.figures["settled"].median == 40
+    assert row.figures["requests/push"].median >= 1
+    assert row.note
+
+
+def test_a_day_has_the_pushes_it_should() -> None:
+    """Both patterns push as many records as planned, in order of time, within a day."""
+    plan = scale.Plan(companies=3, each=50)
+    for arrivals in scale.PATTERNS.values():
+        times = [at for at, _ in arrivals(plan)]
+        assert len(times) == plan.pushes
+        assert times == sorted(times)
+        assert 0 <= times[0] <= times[-1] < scale.DAY
+
+
+def test_a_small_listing() -> None:
+    """A listing in virtual time reads every record, once, with a request for each page."""
+    row = run_virtual(scale.read_all(lists=3, workers=2))
+
+    assert row.figures["items"].median == 3 * scale.PAGES * scale.PAGE_SIZE
+    assert row.figures["requests"].median == 3 * scale.PAGES
+
+
+def test_a_small_run() -> None:
+    """Every request that the generator gives is settled, and the growth of memory is a figure."""
+    row = run_virtual(scale.flow(500))
+
+    assert row.figures["settled"].median == 500
+    assert row.figures["MiB grown"].median >= 0
+
+
+def test_a_small_day() -> None:
+    """What is used most takes all of its time, and says so."""
+    row = run_virtual(scale.pull_day(2_000, rate=50.0, trips=1_000.0, tasks=1_000.0))
+
+    assert row.figures["minutes"].median == pytest.approx(2_000 / 50 / 60, rel=0.02)
+    assert row.note == "rate breaks first"
+    assert row.figures["of the store"].median == pytest.approx(0.25, rel=0.05)
+
+
+class Counted:
+    """Documents whose calls are counted."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._documents = MemoryDocuments()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls += 1
+        return getattr(self._documents, name)
+
+
+async def test_a_days_unit_makes_the_trips_that_are_simulated(tmp_path: Path) -> None:
+    """A second pull of a company in which little has changed: trips to the store, one request."""
+    calls, requests = [], []
+    async with (
+        Sandbox(companies=3, invoices=50) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+    ):
+        documents: Any = Counted()
+        pull: dict[str, Any] = {"to": tmp_path, "store": KeptStore(documents)}
+        companies = [company.id for company in sandbox.companies]
+        await client.pull(["invoices"], **pull)
+        for some in (companies[:1], companies):
+            for company in some:
+                changes = {"note": "new", "modifiedDate": now()}
+                sandbox.data_set(company, "invoices").edit_at(3, changes)
+            documents.calls = 0
+            receipt = await client.pull(["invoices"], **pull, companies=some)
+            assert receipt.rows == len(some)
+            calls.append(documents.calls)
+            requests.append(sum(unit.requests for unit in receipt.units))
+
+    assert calls[1] - calls[0] == 2 * scale.TRIPS
+    assert requests[1] - requests[0] == 2 * scale.REQUESTS

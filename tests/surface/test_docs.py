@@ -1,0 +1,184 @@
+"""Promises of README and the documentation: each program runs, each link leads somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import re
+import runpy
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import integration_sdk
+from integration_sdk.sandbox import Sandbox
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "integration_sdk" / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+_BLOCK = re.compile(r"((?:^<!--.*?-->\n)*)^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_NOTE = re.compile(r"<!-- (\w+): (.*?) -->", re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    """A program of a page.
+
+    notes: ``prints``, an expression for its output; ``posts``, how many records it pushes;
+        ``skip``, why it does not run here; ``fresh``, that it needs an interpreter of its own.
+    """
+
+    page: Path
+    line: int
+    code: str
+    notes: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in _BLOCK.finditer(text):
+            line = text[: match.start(2)].count("\n") + 1
+            found.append(Block(page, line, match[2], dict(_NOTE.findall(match[1]))))
+    return found
+
+
+@pytest.mark.parametrize("block", [one for one in blocks() if "skip" not in one.notes], ids=str)
+async def test_a_program_of_the_documentation_runs(
+    block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In an empty folder, against a fresh sandbox, with what it says it prints and pushes."""
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / ("test_program.py" if "def test_" in block.code else "program.py")
+    program.write_text("\n" * (block.line - 1) + block.code)  # tracebacks name the page's line
+    async with Sandbox(companies=3, invoices=2_500, push_seconds=(0.05, 0.2)) as sandbox:
+        monkeypatch.setenv("INTEGRATION_SDK_API_KEY", sandbox.api_key)
+        monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", sandbox.base_url)
+        printed = await _run(block, program)
+
+    if "prints" in block.notes:
+        assert re.search(block.notes["prints"], printed, re.DOTALL), printed
+    if "posts" in block.notes:
+        assert sandbox.count("POST", "/push/") == int(block.notes["posts"])
+
+
+async def _run(block: Block, program: Path) -> str:
+    if "def test_" in block.code:
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(program)]
+    elif "fresh" in block.notes:
+        command = ["-W", "error", str(program)]
+    else:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            await asyncio.to_thread(runpy.run_path, str(program), run_name="__main__")
+        return out.getvalue()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0, printed.decode()
+    return printed.decode()
+
+
+def test_each_program_that_does_not_run_says_why() -> None:
+    """A sentence, so that a reader of the page's source knows."""
+    assert all(len(one.notes.get("skip", "a reason is given")) > 10 for one in blocks())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Links between pages are files of the package, and name headings that are there."""
+    for target in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file(), target
+        assert not anchor or anchor in _anchors(file), target
+
+
+def _anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_reference_shows_each_public_name_once() -> None:
+    """By its public address; the errors come with their module."""
+    pages = (DOCS / "reference").glob("*.md")
+    shown = re.findall(r"^::: (.*)$", "\n".join(page.read_text() for page in pages), re.MULTILINE)
+    names = {
+        name
+        for name in dir(integration_sdk)
+        if not name.startswith("_")
+        and getattr(getattr(integration_sdk, name), "__module__", "") != "integration_sdk.errors"
+    } | {"errors", "sandbox", "testing", "webhooks"}
+
+    assert sorted(shown) == sorted(f"integration_sdk.{name}" for name in names)
+
+
+def test_the_site_leads_to_each_page() -> None:
+    """A page that is in no list of pages is found by nobody."""
+    site = tomllib.loads((ROOT / ".zensical.toml").read_text())["project"]
+    listed = [page for part in site["nav"] for pages in part.values() for page in pages]
+    paths = [path for page in listed for path in page.values()]
+
+    assert sorted(paths) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_readme_can_be_read_in_two_minutes() -> None:
+    """What is longer belongs into a page of its own."""
+    text = (ROOT / "README.md").read_text()
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    assert len(text.encode()) <= 7_000
+    assert all(len(paragraph) <= 700 for paragraph in prose.split("\n\n"))
+
+
+SEARCHES = {
+    "first changed_since": "guides/incremental.md",
+    "deleted records": "guides/incremental.md",
+    "deletions": "guides/incremental.md",
+    "cursor stored with the data": "guides/etl.md",
+    "cursor database": "guides/etl.md",
+    "four workers": "guides/web-service.md",
+    "SIGTERM": "guides/worker.md",
+    "PgBouncer": "guides/postgresql.md",
+    "delete old pushes": "guides/postgresql.md",
+    "restore backup": "guides/postgresql.md",
+    "journal reference": "guides/push-many.md",
+    "lost answer": "guides/in-doubt.md",
+    "duplicate": "explain/delivery.md",
+    "429": "explain/limits.md",
+    "Parquet": "guides/pull.md",
+    "pydantic dataclass": "guides/models.md",
+    "checkpoint": "guides/resume.md",
+    "concurrency memory": "guides/companies.md",
+    "pytest faults": "guides/testing.md",
+    "webhook signature": "guides/notifications.md",
+    "proxy": "guides/configure.md",
+    "rotating keys": "guides/configure.md",
+    "several accounts": "guides/configure.md",
+    "exit codes": "guides/command.md",
+    "JournalInUse": "errors.md",
+    "deprecation": "upgrading.md",
+    "vendor": "migrate.md",
+}
+
+
+@pytest.mark.parametrize(("words", "page"), SEARCHES.items())
+def test_a_question_is_answered_by_the_page_that_its_words_find(words: str, page: str) -> None:
+    """They stand in the title, a heading or the first paragraph."""
+    text = (DOCS / page).read_text()
+    heads = "\n".join(re.findall(r"^#+ .*$", text, re.MULTILINE))
+    first = text.split("\n\n")[1]
+    assert all(word.lower() in f"{heads}\n{first}".lower() for word in words.split())

@@ -1,0 +1,543 @@
+"""Errors say what happened and what to do, and travel anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import pickle
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk import (
+    Client,
+    Connection,
+    Dialect,
+    Problem,
+    ProblemCode,
+    RetryPolicy,
+    errors,
+)
+from integration_sdk._context import read_push
+from integration_sdk._http import statuses
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import (
+    Response,
+    check,
+    read_error,
+    read_json,
+)
+from integration_sdk._records.codec import encode_value
+from integration_sdk.models import (
+    ErrorBody,
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    PushStatus,
+    Validation,
+    ValidationItem,
+)
+from tests.support.session_support import KEY, RawServer, error_body, raw_server, unused_port
+from tests.support.session_support import Connection as Serve
+from tests.support.session_support import answer as answer_of
+
+READ = Request(operation="companies.list", method="GET", path="/companies")
+WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
+LEGACY = Request(operation="x", method="GET", path="/old", replacement="/new/{connectionId}")
+NOON = datetime(2022, 1, 1, 12, tzinfo=UTC)
+ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+TREE = [kind for kind in ALL if issubclass(kind, errors.IntegrationError)]
+
+
+def body(
+    *items: dict[str, str], status: int = 402, error: str = "Payment Required"
+) -> dict[str, Any]:
+    return {
+        "statusCode": status,
+        "service": "ClientApi",
+        "error": error,
+        "correlationId": "7f3a",
+        "validation": {"errors": list(items), "warnings": []},
+        "canBeRetried": "Unknown",
+        "detailedErrorCode": 0,
+    }
+
+
+def answer(status: int, content: Any = None, **headers: str) -> Response:
+    raw = content if isinstance(content, bytes) else encode_value(content or body(status=status))
+    return Response(
+        status=status,
+        body=raw,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+        received_at=NOON.timestamp(),
+        attempts=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.BadRequest),
+        (401, errors.Unauthorized),
+        (402, errors.PaymentRequired),
+        (403, errors.Forbidden),
+        (404, errors.NotFound),
+        (405, errors.MethodNotAllowed),
+        (409, errors.Conflict),
+        (429, errors.TooManyRequests),
+        (500, errors.InternalServerError),
+        (503, errors.ServiceUnavailable),
+        (418, errors.ApiError),
+        (302, errors.ApiError),
+    ],
+)
+def test_each_status_has_its_own_error(status: int, kind: type[errors.ApiError]) -> None:
+    """ "Status codes": one class each, with all that is known about the call."""
+    error = read_error(READ, answer(status))
+
+    assert type(error) is kind
+    assert (error.status, error.method, error.path, error.attempts) == (
+        status,
+        "GET",
+        "/companies",
+        3,
+    )
+    assert error.correlation_id == "7f3a"
+    assert error.body.service == "ClientApi"
+    assert f"GET /companies answered {status}" in str(error)
+    assert "7f3a" in str(error)
+    with pytest.raises(kind):
+        check(READ, answer(status))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (
+            body({"itemId": "Company", "message": "no", "validatorName": "CreateCompany"}),
+            errors.CompanyLimitReached,
+        ),
+        (body(error="Company validation exception: company limit exceeded"),
+         errors.CompanyLimitReached),
+        (
+            body({"itemId": "SyncSettings", "message": "no", "validatorName": "SyncSettings"}),
+            errors.SyncScheduleNotAllowed,
+        ),
+        (body({"message": "Your free account expired"}), errors.AccountExpired),
+        (body(), errors.PaymentRequired),
+        (b"<html>", errors.PaymentRequired),
+    ],
+)  # fmt: skip
+def test_the_kinds_of_402_are_told_apart(content: Any, kind: type[errors.ApiError]) -> None:
+    """ "Account limit errors (402)": the body states which limit."""
+    error = read_error(READ, answer(402, content))
+
+    assert type(error) is kind
+    assert isinstance(error, errors.PaymentRequired)
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [(READ, "Check base_url="), (evolve(READ, company_id="c"), "Check the ids")],
+)
+def test_a_404_is_looked_for_where_it_may_come_from(request_: Request, says: str) -> None:
+    """A path without an id that is not found is no matter of ids."""
+    assert says in str(read_error(request_, answer(404)))
+
+
+def test_removed_legacy_endpoint_names_the_replacement() -> None:
+    """ "Other rules", 4: a 404 of a legacy bank endpoint says where to go."""
+    error = read_error(LEGACY, answer(404, body(status=404, error="NotFound")))
+
+    assert isinstance(error, errors.EndpointRemoved)
+    assert error.replacement == "/new/{connectionId}"
+    assert "use GET /new/{connectionId}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("header", "at"),
+    [
+        ("90", datetime(2022, 1, 1, 12, 1, 30, tzinfo=UTC)),
+        ("Sat, 01 Jan 2022 12:02:00 GMT", datetime(2022, 1, 1, 12, 2, tzinfo=UTC)),
+        ("-5", NOON),
+        ("1e300", datetime.max.replace(tzinfo=UTC)),
+        ("soon", None),
+        ("nan", None),
+    ],
+)
+def test_error_says_when_to_come_back(header: str, at: datetime | None) -> None:
+    """Retry-After in either form becomes one aware moment; nonsense becomes None."""
+    error = read_error(READ, answer(429, Retry_After=header))
+
+    assert error.retry_at == at
+    assert at is None or f"{at:%H:%M:%S} UTC" in str(error)
+
+
+def test_a_date_to_come_back_counts_by_the_services_clock() -> None:
+    """Where the answer tells the service's time, ours may be wrong without coming too early."""
+    facts = {
+        "Retry_After": "Sat, 01 Jan 2022 09:02:00 GMT",
+        "Date": "Sat, 01 Jan 2022 09:00:00 GMT",
+    }
+
+    error = read_error(READ, answer(429, **facts))
+
+    assert error.retry_at == datetime(2022, 1, 1, 12, 2, tzinfo=UTC)
+
+
+def test_status_counts_whatever_the_body_claims() -> None:
+    """Samples disagree between the two, so the HTTP status decides."""
+    assert type(read_error(READ, answer(404, body(status=500)))) is errors.NotFound
+
+
+def test_write_that_broke_says_to_look_first() -> None:
+    """A push that was answered 500 may exist; the message does not invite a repeat."""
+    assert "may have been carried out" in str(read_error(WRITE, answer(500)))
+    assert "may have been carried out" not in str(read_error(READ, answer(500)))
+
+
+def test_only_the_services_own_503_says_that_a_push_was_not_made() -> None:
+    """A proxy answers so too when the service breaks off; before sending, it harms nothing."""
+    assert "may have been carried out" in str(read_error(WRITE, answer(503, b"<html>")))
+    assert "may have been carried out" not in str(read_error(WRITE, answer(503)))
+    assert "may have been carried out" not in str(read_error(READ, answer(503, b"<html>")))
+    unsent = read_error(WRITE, answer(503, b"<html>"), sent=False)
+    assert "may have been carried out" not in str(unsent)
+
+
+OWN = error_body(500)
+HTML = b"<html>"
+DOUBTFUL = {
+    "a page for an answer": (answer_of(200, HTML), errors.MalformedResponse),
+    "what is not HTTP": (b"hello\r\n\r\n", errors.MalformedResponse),
+    "half an answer": (answer_of(200, HTML)[:-2], errors.AnswerLost),
+    "no answer": (b"", errors.AnswerLost),
+    "too much": (answer_of(200, b" " * (64 * 2**20 + 1)), errors.ResponseTooLarge),
+    "500": (answer_of(500, OWN), errors.InternalServerError),
+    "a proxy's 502": (answer_of(502, HTML), errors.ApiError),
+    "a proxy's 503": (answer_of(503, HTML), errors.ServiceUnavailable),
+    "a proxy's 400": (answer_of(400, HTML), errors.BadRequest),
+    "a proxy's 403": (answer_of(403, HTML), errors.Forbidden),
+    "an unknown status": (answer_of(418, OWN), errors.ApiError),
+    "a redirect": (answer_of(302, HTML), errors.ApiError),
+}
+REFUSED = {
+    f"the service's {status}": (answer_of(status, error_body(status)), statuses.row(status).kind)
+    for status in (400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503)
+}
+CASES = [
+    pytest.param(reply, kind, in_doubt, id=name)
+    for in_doubt, cases in ((True, DOUBTFUL), (False, REFUSED))
+    for name, (reply, kind) in cases.items()
+]
+
+
+def once(reply: bytes) -> Serve:
+    """Answer with *reply* and close the connection."""
+
+    async def serve(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(reply)
+        await writer.drain()
+
+    return serve
+
+
+def books(client: Client) -> Connection:
+    return client.company("c").connection("b")
+
+
+DOORS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "push": lambda client: books(client).push("invoices", {}),
+    "update": lambda client: books(client).update("invoices", "r", {}),
+    "delete": lambda client: books(client).delete("invoices", "r"),
+    "attach": lambda client: books(client).attach("invoices", "r", b"x", filename="a"),
+    "create": lambda client: client.companies.create(name="A"),
+    "request": lambda client: client.request("POST", "/anything", json={}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)
+async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
+    reply: bytes, kind: type[errors.IntegrationError], in_doubt: bool, door: str
+) -> None:
+    """By an attribute, which says what the message says, whatever class the error has."""
+    async with (
+        raw_server(once(reply)) as server,
+        Client(KEY, server.base_url, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        with pytest.raises(errors.IntegrationError) as caught:
+            await DOORS[door](client)
+
+    error = caught.value
+    assert isinstance(error, kind)
+    assert error.in_doubt is in_doubt
+    assert ("may have been carried out" in str(error)) is in_doubt
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_503_is_in_doubt_where_the_dialect_says_so(refuses: bool, door: str) -> None:
+    """`Dialect.refuses_with_503`, as for a coordinator."""
+    dialect = evolve(Dialect.document(), refuses_with_503=refuses)
+    async with (
+        raw_server(once(answer_of(503, error_body(503)))) as server,
+        Client(KEY, server.base_url, dialect=dialect, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        with pytest.raises(errors.ServiceUnavailable) as caught:
+            await DOORS[door](client)
+
+    assert caught.value.in_doubt is not refuses
+    assert ("may have been carried out" in str(caught.value)) is not refuses
+
+
+@pytest.mark.parametrize(("reply", "kind", "in_doubt"), CASES)
+async def test_a_read_is_never_in_doubt(
+    reply: bytes, kind: type[errors.IntegrationError], in_doubt: bool
+) -> None:
+    """It changes nothing, whatever becomes of it."""
+    async with (
+        raw_server(once(reply)) as server,
+        Client(KEY, server.base_url, retry=RetryPolicy(attempts=1)) as client,
+    ):
+        with pytest.raises(kind) as caught:
+            await client.company("c").pushes.get("k")
+
+    assert not caught.value.in_doubt
+    assert "carried out" not in str(caught.value)
+
+
+async def test_what_was_not_sent_is_not_in_doubt() -> None:
+    """Refused by the SDK, turned away, or without a connection."""
+    async with Client(KEY, f"http://localhost:{unused_port()}") as client:
+        books = client.company("c").connection("b")
+        for record, kind in (({"a": object()}, errors.InvalidRecord), ({}, errors.NotSent)):
+            with pytest.raises(kind) as caught:
+                await books.push("invoices", record)
+            assert not caught.value.in_doubt
+    assert errors.PushInDoubt("who knows").in_doubt
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_a_refused_write_does_not_exist(status: int) -> None:
+    """What the service refused for what it holds is not told as if it might be there."""
+    assert "may have been carried out" not in str(read_error(WRITE, answer(status)))
+
+
+def test_without_an_error_body_nobody_is_to_quote_from_it() -> None:
+    """A proxy's 502 has no correlation id."""
+    assert "correlation" not in str(read_error(READ, answer(502, b"<html>")))
+    assert "Quote the correlation id" in str(read_error(READ, answer(500)))
+
+
+SHORT = b'{"statusCode": 503, "error": "Service unavailable"}'
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
+    """ "Internal server error: retry later"; of a write, to look first."""
+    for content, call in product((None, SHORT, b"<html>"), (READ, WRITE)):
+        error = str(read_error(call, answer(status, content)))
+        advice = error.partition(". ")[2].lower()
+        assert "later" in advice
+        assert ("correlation id" in advice) == (content is None and status != 503)
+        refused = status == 503 and content is None
+        assert ("look before" in advice) == (call is WRITE and not refused)
+
+
+def test_a_short_error_body_is_no_proxys_page() -> None:
+    """It has a status and a text, and no correlation id to quote; a push may exist all the same."""
+    error = read_error(WRITE, answer(503, SHORT))
+
+    assert "answered 503: Service unavailable, the last of 3 attempts. " in str(error)
+    assert "proxy" not in str(error)
+    assert "correlation" not in str(error)
+    assert error.body == ErrorBody(status_code=503, error="Service unavailable")
+    assert "may have been carried out" in str(error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://login.example/sso?key=s3cret#x", "to https://login.example/sso"),
+        ("https://user:s3cret@login.example/", "to https://login.example/"),
+        ("/v2/companies?s3cret", "to /v2/companies"),
+        ("http://[s3cret", "elsewhere"),
+        (None, "elsewhere"),
+    ],
+)
+def test_a_redirect_says_where_to_and_what_to_change(
+    status: int, location: str | None, shown: str
+) -> None:
+    """Redirects are not followed with the key: the address is usually wrong, not the service."""
+    headers = {} if location is None else {"Location": location}
+    error = read_error(READ, answer(status, b"", **headers))
+
+    assert f"answered {status}: a redirect {shown}, the last of" in str(error)
+    assert "Check base_url=" in str(error)
+    assert "s3cret" not in str(error)
+
+
+def test_a_message_is_short_however_long_the_answer() -> None:
+    """Messages go into logs and journals, by the thousand; what they leave out is in the body."""
+    items = [{"itemId": f"line {number}", "message": "x" * 100} for number in range(300)]
+    content = body(*items, status=400, error="y" * 20_000) | {"correlationId": "z" * 20_000}
+
+    error = read_error(READ, answer(400, content))
+
+    assert len(str(error)) < 3_000
+    assert str(error).endswith("refused again as it stands.")
+    assert len(error.reasons) == 300
+    assert error.correlation_id == "z" * 20_000
+
+
+def test_call_held_back_says_that_it_was_not_sent() -> None:
+    """A gate closed by others' 429 gives the same error, with no attempt made."""
+    error = read_error(READ, answer(429), sent=False)
+
+    assert error.attempts == 0
+    assert "was not sent" in str(error)
+
+
+@pytest.mark.parametrize("odd", [b"1e400", rb'"\ud800"'], ids=["too large", "half a character"])
+def test_a_push_that_cannot_be_read_in_full_still_has_its_key(odd: bytes) -> None:
+    """Whoever made it can wait for it, in place of looking for it in a list."""
+    body = (
+        b'{"pushOperationKey": "k", "companyId": "c", "status": "Pending", "data": {"a": %b}}' % odd
+    )
+    operation = read_push(WRITE, Response(status=200, body=body))
+
+    assert (operation.key, operation.company_id, operation.status) == ("k", "c", "Pending")
+    assert operation.data is None
+    assert "cannot be read" in str(operation.error_message)
+
+
+def test_success_without_json_names_the_call() -> None:
+    """An answer that cannot be read says which call it belongs to."""
+    with pytest.raises(errors.MalformedResponse, match="GET /companies answered 200") as caught:
+        read_json(READ, answer(200, b"<html>"))
+    with pytest.raises(errors.MalformedResponse, match=r"object, .* may have been carried out"):
+        read_push(WRITE, answer(200, b"[]"))
+
+    assert caught.value.status == 200
+    assert "carried out" not in str(caught.value)
+    assert read_json(READ, Response(status=204)) is None
+
+
+# Every class of the tree
+
+
+def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
+    """One error with every fact that its class takes."""
+    facts: dict[str, Any] = {
+        "method": "POST", "path": "/companies", "attempts": 2, "correlation_id": "7f3a",
+        "status": 402, "body": ErrorBody(error="no"), "retry_at": NOON, "replacement": "/new",
+        "limit": 3, "page": 4, "index": 5, "item_path": "$.a", "raw": b"{}", "problems": ("p",),
+        "in_doubt": True, "intent": "i", "candidates": ("k",),
+        "operation": PushOperation(
+            push_operation_key="k", company_id="c", status=PushStatus.FAILED
+        ),
+    }  # fmt: skip
+    taken = {
+        name
+        for base in kind.__mro__
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    }
+    return kind("what happened", **{name: facts[name] for name in facts if name in taken})
+
+
+@pytest.mark.parametrize("kind", TREE)
+@pytest.mark.parametrize(
+    "travel", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]  # noqa: S301 (our own bytes)
+)  # fmt: skip
+def test_errors_survive_pickle_and_copy(kind: type[errors.IntegrationError], travel: Any) -> None:
+    """Workers in other processes see the same error with the same facts."""
+    error = make(kind)
+    error.cursor = "c1"
+
+    back = travel(error)
+
+    assert type(back) is kind
+    assert str(back) == "what happened"
+    assert vars(back) == vars(error)
+
+
+def test_tree_is_drawn_as_it_is() -> None:
+    """The drawing at the head of ``errors`` names every class, and each has a docstring."""
+    drawing = errors.__doc__ or ""
+
+    for kind in TREE:
+        assert f" {kind.__name__}" in drawing or kind is errors.IntegrationError
+        assert kind.__doc__
+
+
+def test_one_except_is_enough() -> None:
+    """Everything is an IntegrationError; wrong arguments are ValueErrors as well."""
+    assert issubclass(errors.ConfigurationError, ValueError)
+    assert len(TREE) == 39
+
+
+BAD = Validation(
+    errors=(
+        ValidationItem(item_id="invoice.total", message="must be positive"),
+        ValidationItem(message="late"),
+    )
+)
+FAILED = PushOperation(
+    push_operation_key="k", company_id="company", status=PushStatus.FAILED, validation=BAD
+)
+PROBLEM = Problem("total", ProblemCode.REQUIRED, "is required")
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        (
+            errors.PushFailed("failed", operation=FAILED),
+            ("invoice.total: must be positive", "late"),
+        ),
+        (errors.BadRequest("400", body=ErrorBody(validation=BAD)), tuple(map(str, BAD.errors))),
+        (errors.InvalidRecord("not sent", problems=[PROBLEM]), ("total: is required",)),
+        (
+            errors.PushFailed(
+                "failed", operation=evolve(FAILED, validation=None, error_message="offline")
+            ),
+            ("offline",),
+        ),
+        (errors.PushFailed("timed out", operation=evolve(FAILED, validation=None)), ("timed out",)),
+        (errors.InvalidRecord("no JSON"), ("no JSON",)),
+        (errors.NotSent("no way"), ("no way",)),
+    ],
+)
+def test_an_error_names_what_is_wrong_one_by_one(
+    error: errors.IntegrationError, reasons: tuple[str, ...]
+) -> None:
+    """Whoever found it, the problems of a record are texts; without any, it is the message."""
+    request = PushRequest("company", "connection", "invoices", {})
+    outcome = PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
+
+    assert error.reasons == outcome.reasons == reasons
+    assert evolve(outcome, status=OutcomeStatus.SUCCESS, error=None).reasons == ()
+
+
+@pytest.mark.parametrize("record", [{"iban": "GB00 1"}, ErrorBody(error="GB00 1"), "GB00 1"])
+def test_no_repr_shows_a_record(record: Any) -> None:
+    """An outcome in a log names the push, not the bank details in it."""
+    request = PushRequest("company", "connection", "suppliers", record, reference="r-1")
+    pushed = evolve(FAILED, data={"iban": "GB00 1"})
+    outcome = PushOutcome(status=OutcomeStatus.FAILED, request=request, operation=pushed)
+
+    assert "GB00" not in repr(outcome)
+    assert "r-1" in repr(outcome)
+    assert "data=<1 fields>" in repr(outcome)

@@ -1,0 +1,200 @@
+"""Text that the service chose reaches no terminal, log or message as it is.
+
+Whoever can write a validation message could otherwise retitle a window, hide what a command has
+said, or forge lines of a log.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from integration_sdk import Client, PushRequest, errors
+from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.responses import Response, read_error
+from integration_sdk._printable import printable
+from integration_sdk._records.codec import encode_value
+from integration_sdk.sandbox import Sandbox
+from tests.support.cli_support import here, invoice, pushed, written
+
+READ = Request(operation="companies.list", method="GET", path="/companies")
+WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
+NASTY = (
+    "\x1b]0;owned\x07\x1b[2J\r\nERROR forged\x85\x9b31m\u2028"
+    " \u202egnp.exe\u2066 é 鍵 👩‍👩‍👧\u00a0€\x7f"
+)
+TEXTS = st.text(st.characters(exclude_categories=())) | st.text(
+    "\x1b\n\r\x85\u202eab\\", max_size=9
+)
+
+
+def is_safe(text: str) -> bool:
+    """Whether a terminal shows *text* in one line, in the order in which it is read."""
+    return not any(
+        unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"}
+        or unicodedata.bidirectional(char)
+        in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+        or char in "\u061c\u200e\u200f"
+        for char in text
+    )
+
+
+# The rule
+
+
+@given(TEXTS)
+@example(NASTY)
+def test_what_is_printable_is_one_line_in_reading_order(text: str) -> None:
+    """No control character, line break or change of direction is left; twice is once."""
+    safe = printable(text)
+
+    assert is_safe(safe)
+    assert printable(safe) == safe
+    assert (safe == text) == is_safe(text)
+
+
+def test_each_character_is_kept_or_named() -> None:
+    """Letters of every script, spaces and joiners stay; the rest is written as in JSON."""
+    for char in map(chr, range(sys.maxunicode + 1)):
+        safe = printable(char)
+        assert safe == char if is_safe(char) else json.loads(f'"{safe}"') == char
+
+
+@given(st.dictionaries(TEXTS, TEXTS))
+def test_json_stays_the_same_json(value: dict[str, str]) -> None:
+    """A line of output may be escaped as a whole."""
+    for ascii_ in (True, False):
+        line = printable(json.dumps(value, ensure_ascii=ascii_))
+        assert is_safe(line)
+        assert json.loads(line) == value
+
+
+def test_every_logger_of_the_package_is_guarded() -> None:
+    """A new one is not forgotten; the sandbox's own logs what a caller has percent-encoded."""
+    package = Path(errors.__file__).parent
+    named = {
+        str(call.args[0].value)
+        for file in package.rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "getLogger"
+        and isinstance(call.args[0], ast.Constant)
+    }
+    ours = {"integration_sdk.webhooks", *named} - {
+        "integration_sdk.sandbox",
+        "integration_sdk.testing",
+    }
+
+    for name in ours:
+        heard = logging.LogRecord(name, 20, "", 0, "a %s", (NASTY,), None)
+        assert logging.getLogger(name).filter(heard)
+        assert is_safe(heard.getMessage()), name
+
+
+def test_a_harmless_log_record_keeps_its_template() -> None:
+    """What groups records by their template, as Sentry does, goes on to do so."""
+    heard = logging.LogRecord("integration_sdk.pushes", 20, "", 0, "push %s", ("k",), None)
+    logging.getLogger(heard.name).filter(heard)
+
+    assert (heard.msg, heard.args) == ("push %s", ("k",))
+
+
+# Messages
+
+
+@given(TEXTS.filter(str.strip), st.sampled_from([302, 400, 402, 404, 500, 503]))
+def test_the_message_of_an_error_is_one_line(text: str, status: int) -> None:
+    """The service's words are quoted in it; as data they stay what they were."""
+    clean = text.encode("utf-8", "replace").decode()
+    items = [{"itemId": clean, "message": clean, "validatorName": clean}]
+    content = {"correlationId": clean, "error": clean, "validation": {"errors": items}}
+    answer = Response(status=status, body=encode_value(content), headers={"Location": f"/{clean}"})
+
+    for request in (READ, WRITE):
+        error = read_error(request, answer)
+        assert is_safe(str(error))
+        assert error.body is not None
+        assert error.body.error == clean
+
+
+# Logs and terminals, with a service that means no good
+
+
+def only_of_the_sdk(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("integration_sdk.") and record.name != "integration_sdk.sandbox"
+    ]
+
+
+@pytest.mark.virtual_time
+async def test_no_log_line_is_forged(caplog: pytest.LogCaptureFixture) -> None:
+    """Failures, refusals and odd states of pushes, heard at DEBUG."""
+    caplog.set_level(logging.DEBUG)
+    refusal = {"statusCode": 400, "error": NASTY, "correlationId": NASTY}
+    async with (
+        Sandbox(companies=1, invoices=1) as sandbox,
+        Client(sandbox.api_key, sandbox.base_url) as client,
+        client.coordinator() as pushes,
+    ):
+        connection = sandbox.companies[0].connections[0]
+        lane = connection.company_id, connection.id, "invoices"
+        sandbox.faults.fail_next_push(NASTY, item=NASTY)
+        failed = await (await pushes.submit(PushRequest(*lane, invoice(1), reference=NASTY)))
+        sandbox.faults.status(400, refusal, route="POST /push/", times=1)
+        refused = await (await pushes.submit(PushRequest(*lane, invoice(2))))
+        sandbox.faults.status(400, refusal, route="GET /push/", times=2)
+        made = await client.company(lane[0]).connection(lane[1]).push("invoices", invoice(3))
+        odd = {"pushOperationKey": made.key, "companyId": lane[0], "status": NASTY}
+        sandbox.faults.status(200, odd | {"errorMessage": NASTY}, route="GET /push/")
+        with pytest.raises(errors.IntegrationError) as unseen:
+            await client.wait(made, timeout=60)
+
+    assert failed.reasons == (f"{NASTY}: {NASTY}",)
+    assert is_safe(str(refused.error))
+    assert is_safe(str(unseen.value))
+    said = [record.getMessage() for record in caplog.records if "sandbox" not in record.name]
+    assert any("forged" in line for line in said)
+    assert [line for line in said if not is_safe(line)] == []
+
+
+async def test_no_line_of_a_command_is_forged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outcomes, summaries and journals are shown as they are, character by character."""
+    journal, refusal = tmp_path / "j.db", {"statusCode": 400, "error": NASTY, "correlationId": "1"}
+    records = [invoice(n) | {"invoiceNumber": f"{n}{NASTY}"} for n in range(3)]
+    async with Sandbox(companies=1, invoices=1, push_seconds=(0, 0)) as sandbox:
+        sandbox.faults.no_push_list()
+        sandbox.faults.status(400, refusal, route="POST /push/", times=1)
+        sandbox.faults.lose_answer(skip=1, times=1)
+        sandbox.faults.fail_next_push(NASTY, item=NASTY, times=3)
+        done = await pushed(
+            sandbox,
+            sandbox.companies[0].connections[0],
+            written(tmp_path / "r.ndjson", records),
+            journal=journal,
+            reference="invoiceNumber",
+        )
+    listed = [await here("pushes", "list", journal, *more) for more in ((), ("--json",))]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")  # a table in a box, but no colours
+    listed.append(await here("pushes", "list", journal))
+
+    assert done.statuses == ["FAILED", "IN_DOUBT", "REJECTED"]
+    assert {line["reference"] for line in done.lines} == {each["invoiceNumber"] for each in records}
+    assert any(line["errors"] == [f"{NASTY}: {NASTY}"] for line in done.lines)
+    assert "╭" in listed[-1].stdout
+    shown = [done.stdout, done.stderr, *(each.stdout for each in listed)]
+    assert all("forged" in text for text in shown)
+    assert [line for text in shown for line in text.split("\n") if not is_safe(line)] == []
