@@ -78,7 +78,7 @@ def seconds(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
 
 
-def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def one_of(name: str, value: object, allowed: tuple[str | None, ...]) -> None:
     """Check that *value* is one of *allowed*, of which there are at least two."""
     if value not in allowed:
         *others, last = [repr(word) for word in allowed]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from integration_sdk._http.call import CallInfo, CallOptions, SessionStats
 from integration_sdk._http.credentials import ApiKeySource, hide
-from integration_sdk._http.limits import SharedRate
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._http.session import Session, Slot
+from integration_sdk._options_given import SharedRate
 
 __all__ = [
     "ApiKeySource",

@@ -8,7 +8,7 @@ limit that is set by the user, kept in memory or elsewhere.
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from attrs import define, field
 
@@ -331,18 +331,3 @@ class RatePacer:
             self.learnt = max(overall, before / 2, CAUTION * min(before, self._lately))
             self._step = FIRST_STEP / 2
         self.learnt = max(SLOWEST_RATE, self.learnt)
-
-
-@runtime_checkable
-class SharedRate(Protocol):
-    """A limit of calls that is kept elsewhere, such as in a store, for `Client` to obey.
-
-    A client asks it last, when the call has its turn by the client's own limits and order, and
-    before a push is put on record.
-    """
-
-    async def acquire(self) -> None:
-        """Wait until one more call may be sent. What it raises ends the call, unsent."""
-
-    def paused(self, seconds: float) -> None:
-        """Hear that the service refuses everybody's calls for so many *seconds* from now."""

@@ -44,13 +44,13 @@ from integration_sdk._http.credentials import (
     hide,
 )
 from integration_sdk._http.limiter import Limiter
-from integration_sdk._http.limits import SharedRate
 from integration_sdk._http.open_session import OpenSession
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.retry import Jitter, RetryBudget, has_attempt_left
 from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
 from integration_sdk._http.transport import CONNECTIONS, AiohttpTransport, Attempt, Transport
+from integration_sdk._options_given import SharedRate
 from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 

@@ -1,0 +1,293 @@
+"""What callers may choose, declared once: a frozen class for lists, coordinators, pulls, sessions.
+
+Public methods keep explicit signatures, for editors, and build one of these in their first line;
+everything below takes the value. A value that exists can work: its validators raise
+`ConfigurationError`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from inspect import iscoroutinefunction
+from ssl import SSLContext
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+
+import aiohttp
+from attrs import Attribute, field, frozen
+from yarl import URL
+
+from integration_sdk import _checks
+from integration_sdk.errors import ConfigurationError
+
+Numbers = Literal["float", "decimal"]
+"""How fractions are read."""
+MIB: Final = 1 << 20
+LARGEST_PAGE: Final = 5000
+"""Items. Source: "Limits"."""
+LONGEST_QUERY: Final = 2048
+"""Assumed: the published API refuses a filter of 2048 characters or more."""
+_MOST: Final = 2**50
+
+
+@runtime_checkable
+class SharedRate(Protocol):
+    """A limit of calls that is kept elsewhere, such as in a store, for `Client` to obey.
+
+    A client asks it last, when the call has its turn by the client's own limits and order, and
+    before a push is put on record.
+    """
+
+    async def acquire(self) -> None:
+        """Wait until one more call may be sent. What it raises ends the call, unsent."""
+
+    def paused(self, seconds: float) -> None:
+        """Note that the service refuses all calls for so many *seconds* from now."""
+
+
+# Validators
+
+
+def _whole(low: int, high: int) -> Any:
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
+        if value is not None or attribute.default is not None:
+            _checks.whole_number(attribute.name, value, low, high)
+
+    return check
+
+
+def _words(*allowed: str | None) -> Any:
+    def check(_: object, attribute: Attribute[Any], value: object) -> None:
+        _checks.one_of(attribute.name, value, allowed)
+
+    return check
+
+
+def _flag(_: object, attribute: Attribute[Any], value: object) -> None:
+    _checks.true_or_false(attribute.name, value)
+
+
+def _text(_: object, attribute: Attribute[Any], value: object) -> None:
+    if value is not None:
+        _checks.sendable(attribute.name, value)
+
+
+def _seconds(_: object, attribute: Attribute[Any], value: object) -> None:
+    _checks.seconds(attribute.name, value)
+
+
+def _plain_function(_: object, attribute: Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{attribute.name} must be callable, or None, not {value!r}")
+    if iscoroutinefunction(value):
+        raise ConfigurationError(f"{attribute.name} must be a plain function; it is not awaited")
+
+
+def _names(given: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names once each, in order; a single str is one name, not its letters."""
+    if given is None:
+        return None
+    return tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+
+
+def _not_empty(_: object, attribute: Attribute[Any], names: tuple[str, ...] | None) -> None:
+    if not all(map(_is_name, names or ())):
+        raise ConfigurationError(f"a name in {attribute.name} is empty or not a str: {names!r}")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _no_limit(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
+
+
+# Lists
+
+
+@frozen(kw_only=True)
+class ListOptions:
+    """How to read a list; `Listing.list` explains each option.
+
+    Attributes:
+        model: Class of the items; None for dicts.
+        page_size: Items per page; None for 100, or the cursor's.
+        page: Number of the first page; None for 1, or the cursor's.
+        query: A filter, as the caller wrote it.
+        order_by: A field, or ``-field``.
+        changed_since: An aware datetime, a watermark or "beginning"; None to read by links.
+        changed_by: The field with the moment of the last change; only with *changed_since*.
+        prefetch: Pages to fetch ahead.
+        max_bytes: Bytes of pages to hold, approximately.
+        limit: Items to read; None for all.
+        cursor: Where to continue.
+        on_invalid: Called with each `InvalidItem`, which is then left out; None raises it.
+        numbers: How fractions are read.
+    """
+
+    model: Any = None
+    page_size: int | None = field(default=None, validator=_whole(1, LARGEST_PAGE))
+    page: int | None = field(default=None, validator=_whole(1, 2**31 - 1))
+    query: str | None = field(default=None, validator=_text)
+    order_by: str | None = field(default=None, validator=_text)
+    changed_since: datetime | str | None = None
+    changed_by: str | None = field(default=None, validator=_text)
+    prefetch: int = field(default=4, validator=_whole(0, 256))
+    max_bytes: int = field(default=32 * MIB, validator=_whole(1, 2**63))
+    limit: int | None = field(default=None, validator=_whole(0, 2**63))
+    cursor: str | None = field(default=None, validator=_text)
+    on_invalid: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+    numbers: Numbers = field(default="float", validator=_words("float", "decimal"))
+
+    def __attrs_post_init__(self) -> None:
+        if self.query is not None and len(self.query) >= LONGEST_QUERY:
+            raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
+        if self.changed_by is not None and self.changed_since is None:
+            raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
+        self._refuse_both("page", "cursor")
+        self._refuse_both("changed_since", "order_by")
+        self._refuse_both("changed_since", "page")
+
+    def _refuse_both(self, one: str, other: str) -> None:
+        if getattr(self, one) is not None and getattr(self, other) is not None:
+            raise ConfigurationError(f"{one}= does not go with {other}=; leave one out")
+
+
+# Pushes
+
+Leave = Literal["drain", "detach"]
+InDoubt = Literal["ask", "resend"]
+Check = Literal["options"] | None
+
+
+@frozen(kw_only=True)
+class CoordinatorOptions:
+    """How to push many records; `Client.coordinator` explains each option.
+
+    Attributes:
+        journal: Path of a file, a ``postgresql://`` URL, or a `Store`, which checks it; None to
+            keep no record.
+        check: "options" to check each record against the push options.
+        max_open: Pushes without an outcome, at most.
+        leave: What the end of the block does with open pushes.
+        on_event: Called with each `PushEvent`.
+        fetch_data: Whether each outcome's operation has ``data``.
+        exclusive: Whether nobody else pushes to the same connections and data types.
+        patience: Seconds to search for a push whose answer was lost.
+        in_doubt: What to do with a push that no list settles.
+        max_pause: Seconds for which the service may ask to wait, at most; infinite for any.
+    """
+
+    journal: Any = field(default=None, repr=False)
+    check: Check = field(default=None, validator=_words("options", None))
+    max_open: int = field(default=2000, validator=_whole(1, 10**9))
+    leave: Leave = field(default="drain", validator=_words(*get_args(Leave)))
+    on_event: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+    fetch_data: bool = field(default=False, validator=_flag)
+    exclusive: bool = field(default=False, validator=_flag)
+    patience: float = field(default=30.0)
+    in_doubt: InDoubt = field(default="ask", validator=_words(*get_args(InDoubt)))
+    max_pause: float = field(default=600.0, converter=_no_limit)
+
+    @patience.validator
+    def _is_a_time(self, _: object, seconds: object) -> None:
+        if not (_checks.is_number(seconds) and 0 <= seconds < math.inf):
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {seconds!r}")
+
+    @max_pause.validator
+    def _is_a_pause(self, _: object, seconds: object) -> None:
+        if seconds != math.inf:
+            _checks.seconds("max_pause", seconds)
+
+
+# Pulls
+
+Format = Literal["ndjson", "parquet", "duckdb", "postgres"]
+
+
+@frozen(kw_only=True)
+class PullOptions:
+    """What to pull and how to write it; `Client.pull` explains each option.
+
+    Attributes:
+        data_types: Such as ``("invoices",)``, each once.
+        to: A folder, the file of a DuckDB database, or the URL of a PostgreSQL database.
+        format: None to take it from *to*.
+        companies: Company ids, each once; None for all companies of the account.
+        full: Whether to read each unit as a whole.
+        compression: Of NDJSON files.
+        at_once: Units to read at a time, at most.
+        max_bytes: Bytes of records and pages to hold, approximately.
+        part_bytes: Bytes of records in a part, at most.
+        dask: Address of a Dask scheduler, or a ``distributed.Client``.
+    """
+
+    data_types: tuple[str, ...] = field(converter=_names, validator=_not_empty)
+    to: str | os.PathLike[str] = field(repr=False)
+    format: Format | None = field(default=None, validator=_words(*get_args(Format), None))
+    companies: tuple[str, ...] | None = field(default=None, converter=_names, validator=_not_empty)
+    full: bool = field(default=False, validator=_flag)
+    compression: Literal["gz"] | None = field(default=None, validator=_words("gz", None))
+    at_once: int = field(default=16, validator=_whole(1, 1_000))
+    max_bytes: int = field(default=256 * MIB, validator=_whole(MIB, _MOST))
+    part_bytes: int = field(default=32 * MIB, validator=_whole(1, _MOST))
+    dask: Any = None
+
+    def __attrs_post_init__(self) -> None:
+        if not self.data_types:
+            raise ConfigurationError('name a data type, such as "invoices"')
+        if not isinstance(self.to, str | os.PathLike):
+            raise ConfigurationError(f"to must be a path or a URL, not {self.to!r}")
+
+
+# Sessions
+
+
+@frozen(kw_only=True)
+class ConnectionOptions:
+    """How a client connects, and how fast it may call; `Client` explains each option.
+
+    Attributes:
+        rate: Calls per second, or a `SharedRate`; None for no limit of ours.
+        per_company: Concurrent calls for one company, at most.
+        connections: Concurrent calls, at most; connections of reads and of writes, each.
+        proxy: URL of an HTTP proxy.
+        ssl: A context; False to check no certificate.
+        connector: A connector to use; it is not closed.
+        middlewares: For aiohttp.
+        trace_configs: For aiohttp.
+        on_call: Called with a `CallInfo` after every call.
+    """
+
+    rate: float | SharedRate | None = field(default=None)
+    per_company: int = field(default=10, validator=_whole(1, 10**6))
+    connections: int = field(default=100, validator=_whole(1, 10**6))
+    proxy: str | URL | None = field(default=None, repr=False)  # it may hold a password
+    ssl: SSLContext | bool = field(default=True)
+    connector: aiohttp.BaseConnector | None = field(default=None)
+    middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
+    trace_configs: Sequence[aiohttp.TraceConfig] = ()
+    on_call: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+
+    @rate.validator
+    def _is_a_rate(self, _: object, rate: object) -> None:
+        if isinstance(rate, SharedRate | None) or (_checks.is_number(rate) and rate > 0):
+            return
+        raise ConfigurationError(
+            f"rate must be more than 0 calls per second, or a SharedRate, not {rate!r}"
+        )
+
+    @ssl.validator
+    def _is_a_context(self, _: object, ssl: object) -> None:
+        if not isinstance(ssl, SSLContext | bool):
+            raise ConfigurationError(f"ssl must be an ssl.SSLContext, True or False, not {ssl!r}")
+
+    @connector.validator
+    def _is_a_connector(self, _: object, connector: object) -> None:
+        if not isinstance(connector, aiohttp.BaseConnector | None):
+            raise ConfigurationError(
+                f"connector must be an aiohttp connector, such as TCPConnector(), not {connector!r}"
+            )
