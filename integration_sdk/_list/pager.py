@@ -40,7 +40,7 @@ from integration_sdk._list.reader import ListReader, OnDrift, OnInvalid
 from integration_sdk._list.repair import RepairWalk
 from integration_sdk._list.walk import MAX_EMPTY_PAGES, PageWalk, Walk
 from integration_sdk._system import sync_directory
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, NotFound
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -271,6 +271,18 @@ class Pager(Generic[T_co]):
         async with aclosing(_items(self._read(prefetch=0, one_call=True))) as items:
             item: T_co | None = await anext(items, None)
             return item
+
+    async def one(self) -> T_co:
+        """Return the first item.
+
+        Raises:
+            NotFound: The list is empty.
+        """
+        async with aclosing(_items(self._read(prefetch=0, one_call=True))) as items:
+            item: T_co
+            async for item in items:
+                return item
+        raise NotFound("This list is empty: one() needs an item; first() gives None instead")
 
     async def collect(self, limit: int | None = None) -> list[T_co]:
         """Return all items, or the first *limit* of them. They must fit into memory."""

@@ -7,8 +7,11 @@ import contextlib
 import io
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +26,18 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _BLOCK = re.compile(r"((?:^<!--.*?-->\n)*)^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!-- (\w+): (.*?) -->", re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CACHES = shutil.ignore_patterns("__pycache__", "docs")
+TYPE_CHECKERS = """
+[tool.mypy]
+ignore_missing_imports = true
+
+[tool.basedpyright]
+typeCheckingMode = "standard"
+reportMissingImports = false
+reportMissingModuleSource = false
+pythonVersion = "3.11"
+exclude = ["integration_sdk"]
+"""
 
 
 class Block(NamedTuple):
@@ -37,37 +52,87 @@ class Block(NamedTuple):
     code: str
     notes: dict[str, str]
 
+    @property
+    def runs(self) -> bool:
+        return "skip" not in self.notes
+
+    @property
+    def is_complete(self) -> bool:
+        return self.code.startswith(("import ", "from ", '"""'))
+
     def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        return f"{_name(self.page)}:{self.line}"
 
 
-def blocks() -> list[Block]:
-    found = []
-    for page in PAGES:
-        text = page.read_text()
-        for match in _BLOCK.finditer(text):
-            line = text[: match.start(2)].count("\n") + 1
-            found.append(Block(page, line, match[2], dict(_NOTE.findall(match[1]))))
-    return found
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("block", [one for one in blocks() if "skip" not in one.notes], ids=str)
-async def test_a_program_of_the_documentation_runs(
-    block: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(page, text[: match.start(2)].count("\n") + 1, match[2], dict(_NOTE.findall(match[1])))
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def pages_with_programs() -> list[Path]:
+    return [page for page in PAGES if any(one.runs for one in blocks(page))]
+
+
+@pytest.mark.parametrize("page", pages_with_programs(), ids=_name)
+async def test_the_programs_of_a_page_run_in_order(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In an empty folder, against a fresh sandbox, with what it says it prints and pushes."""
+    """In one folder, against one sandbox, with what each says it prints and pushes."""
     monkeypatch.chdir(tmp_path)
-    program = tmp_path / ("test_program.py" if "def test_" in block.code else "program.py")
-    program.write_text("\n" * (block.line - 1) + block.code)  # tracebacks name the page's line
     async with Sandbox(companies=3, invoices=2_500, push_seconds=(0.05, 0.2)) as sandbox:
         monkeypatch.setenv("INTEGRATION_SDK_API_KEY", sandbox.api_key)
         monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", sandbox.base_url)
-        printed = await _run(block, program)
+        for number, block in enumerate(one for one in blocks(page) if one.runs):
+            kind = "test_program" if "def test_" in block.code else "program"
+            program = tmp_path / f"{kind}{number}.py"
+            program.write_text("\n" * (block.line - 1) + block.code)  # tracebacks name the line
+            before = sandbox.count("POST", "/push/")
+            printed = await _run(block, program)
+            if "prints" in block.notes:
+                assert re.search(block.notes["prints"], printed, re.DOTALL), printed
+            if "posts" in block.notes:
+                posted = sandbox.count("POST", "/push/") - before
+                assert posted == int(block.notes["posts"]), str(block)
 
-    if "prints" in block.notes:
-        assert re.search(block.notes["prints"], printed, re.DOTALL), printed
-    if "posts" in block.notes:
-        assert sandbox.count("POST", "/push/") == int(block.notes["posts"])
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
+    """What mypy --strict and pyright say of the documented programs, by page."""
+    folder = tmp_path_factory.mktemp("programs")
+    by_file: dict[str, Path] = {}
+    for block in (one for page in PAGES for one in blocks(page) if one.is_complete):
+        name = re.sub(r"\W+", "_", str(block))
+        (folder / f"{name}.py").write_text(block.code)
+        by_file[name] = block.page
+    (folder / "pyproject.toml").write_text(TYPE_CHECKERS)
+    shutil.copytree(ROOT / "integration_sdk", folder / "integration_sdk", ignore=_CACHES)
+    found: dict[Path, list[str]] = defaultdict(list)
+    programs = [str(path) for path in sorted(folder.glob("*.py"))]
+    for program, *arguments in (["mypy", "--strict"], ["basedpyright"]):
+        command = [str(Path(sys.executable).with_name(program)), *arguments, *programs]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert ran.returncode in {0, 1}, ran.stdout + ran.stderr
+        for line in ran.stdout.splitlines():
+            place = re.search(r"(\w+)\.py:\d+", line)
+            if place and " error:" in line and place[1] in by_file:
+                found[by_file[place[1]]].append(line)
+    return found
+
+
+@pytest.mark.parametrize("page", pages_with_programs(), ids=_name)
+@pytest.mark.timeout(300)
+def test_the_programs_of_a_page_pass_strict_type_checkers(
+    page: Path, complaints: dict[Path, list[str]]
+) -> None:
+    """As their readers' editors would check them."""
+    assert not complaints[page], "\n".join(complaints[page])
 
 
 async def _run(block: Block, program: Path) -> str:
@@ -93,10 +158,14 @@ async def _run(block: Block, program: Path) -> str:
 
 def test_each_program_that_does_not_run_says_why() -> None:
     """A sentence, so that a reader of the page's source knows."""
-    assert all(len(one.notes.get("skip", "a reason is given")) > 10 for one in blocks())
+    assert all(
+        len(one.notes.get("skip", "a reason is given")) > 10
+        for page in PAGES
+        for one in blocks(page)
+    )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Links between pages are files of the package, and name headings that are there."""
     for target in _LINK.findall(page.read_text()):
