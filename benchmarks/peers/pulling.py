@@ -23,7 +23,7 @@ from integration_sdk._pull.making import open_sink
 from integration_sdk._pull.state import PullState, Unit
 from integration_sdk._pull.unit import UnitState, with_part
 from integration_sdk._records import arrow
-from integration_sdk._records.columns import NO_COLUMNS
+from integration_sdk._records.old_columns import NO_COLUMNS
 
 LOADED = (Pull, arrow)
 """What is imported on first use; imports are not measured for any contender."""

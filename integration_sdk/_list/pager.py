@@ -240,27 +240,29 @@ class Pager(Generic[T_co]):
         whole_number("size", size, 1, 2**31 - 1)
         return _chunks(self._read(), size)
 
-    def arrow(self, rows: int = 50_000, schema: Any = None) -> AsyncGenerator[Any]:
+    def arrow(
+        self, rows: int = 50_000, numbers: Literal["decimal", "float"] = "decimal"
+    ) -> AsyncGenerator[Any]:
         """Iterate over `pyarrow.RecordBatch` objects of *rows* items; needs the extra ``[arrow]``.
 
-        Numbers are decimal(38, 18), exact; ISO dates are timestamps in UTC, cut to microseconds;
-        objects and lists stay nested; a field with an empty object anywhere is JSON text. Columns
-        are learned: a later batch may have more, never others. What does not fit a column is JSON
-        text in ``<field>__json`` beside it.
+        A column for each top-level field, of a kind that is learned once: a later batch may have
+        more columns, and no column changes its type. Numbers are decimal(38, 18), exact; ISO times
+        are timestamps in UTC, cut to microseconds; objects and lists are JSON text. What does not
+        fit its column is JSON text in ``<field>__json`` beside it.
 
         Args:
             rows: Items in a batch; the last one may have fewer.
-            schema: A `pyarrow.Schema`: the batches have its columns and types, and no others.
+            numbers: "float" gives doubles, to compute and plot with.
 
         Raises:
-            ConfigurationError: pyarrow is missing, or the items do not fit the schema.
-            InvalidItem: An item has a key twice, or half a surrogate pair.
+            ConfigurationError: pyarrow is missing.
         """
         needed("pyarrow", "arrow", "arrow()")
         whole_number("rows", rows, 1, 2**31 - 1)
+        one_of("numbers", numbers, ("decimal", "float"))
         from integration_sdk._list.batches import batches  # noqa: PLC0415 - an extra
 
-        return batches(self.raw(), rows, schema)
+        return batches(self.raw(), rows, numbers)
 
     def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""

@@ -24,7 +24,7 @@ from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
-from integration_sdk._records.columns import Columns
+from integration_sdk._records.old_columns import Columns
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import ConfigurationError, PullError
 

@@ -36,7 +36,7 @@ from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState, add_sums
-from integration_sdk._records.columns import Columns
+from integration_sdk._records.old_columns import Columns
 from integration_sdk._store.row import Fenced
 from integration_sdk._store.rows import fenced
 from integration_sdk._store.waiting import to_the_end

@@ -30,7 +30,7 @@ from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.sink import Found, Packed
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
-from integration_sdk._records.columns import Columns, text_name
+from integration_sdk._records.old_columns import Columns, text_name
 from integration_sdk._store.database import check_url, is_away
 from integration_sdk._store.rows import fenced
 from integration_sdk.errors import ConfigurationError, PullError

@@ -9,7 +9,7 @@ from attrs import Factory, frozen
 from integration_sdk._pull.receipts import Receipt
 from integration_sdk._pull.state import Unit
 from integration_sdk._pull.unit import Sums, UnitState
-from integration_sdk._records.columns import NO_COLUMNS, Columns
+from integration_sdk._records.old_columns import NO_COLUMNS, Columns
 
 
 @frozen(kw_only=True)

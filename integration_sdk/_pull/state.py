@@ -23,7 +23,7 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from integration_sdk._pull.unit import UnitState
-from integration_sdk._records.columns import NO_COLUMNS, Columns
+from integration_sdk._records.old_columns import NO_COLUMNS, Columns
 from integration_sdk._store.row import Stale
 from integration_sdk._store.rows import Document, Documents
 

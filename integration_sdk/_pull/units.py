@@ -31,7 +31,7 @@ from integration_sdk._pull.unit import (
     started,
     with_part,
 )
-from integration_sdk._records.columns import Columns
+from integration_sdk._records.old_columns import Columns
 from integration_sdk._store.row import Fenced
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.errors import (

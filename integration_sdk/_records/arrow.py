@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from attrs import Factory, define
 
-from integration_sdk._records.columns import (
+from integration_sdk._records.old_columns import (
     FRACTION_DIGITS,
     JSON,
     NO_COLUMNS,

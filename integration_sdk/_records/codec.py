@@ -51,6 +51,11 @@ def without_halves(body: bytes | bytearray) -> bytes:
     return _SURROGATE.sub(lambda found: found[0] if found[2] else found[1] + rb"\ufffd", body)
 
 
+def mended(body: bytes) -> bytes:
+    """Return *body* with U+FFFD for invalid UTF-8 and for each half of a surrogate pair."""
+    return without_halves(body.decode(errors="replace").encode())
+
+
 def encode_value(value: Any) -> bytes:
     """Return *value* as JSON; Decimals become numbers, dates ISO 8601.
 

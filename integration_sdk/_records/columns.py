@@ -1,237 +1,225 @@
-"""The columns that records of a type need, learned from the records; a column never changes.
+"""Records as an Arrow table of flat columns: one for each top-level field.
 
-What does not fit a column goes, as JSON text, into ``<field>__json`` beside it, so that old
-parts, tables and queries stay right. Numbers are one kind, exact. A field that has held nothing
-but null or ``[]`` has no column yet. An object that cannot be a struct, since it is empty, deep or
-has a name that no database takes, makes its field text as a whole.
+A column's kind is learned once, from its first values, and never changes: number, bool, text, time
+or json. Objects and lists are JSON text, as the service wrote them. A value that does not fit its
+column is JSON text in ``<field>__json`` beside it, and so is each value of a field whose name
+cannot be a column's. So nothing is lost, whatever a record holds.
+
+This module needs pyarrow, so it is imported late.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from math import isfinite, nan
+from typing import Final, Literal
 
 import msgspec
-from msgspec.structs import replace
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from integration_sdk._records.codec import parse_utc
+from integration_sdk._records.codec import mended
 
-Kind: TypeAlias = Any
-"""``bool number string timestamp json``; ``[kind]`` of a list; ``{name: kind}`` of an object."""
+Kinds = dict[str, str]
+"""Kinds by field, in the order in which they were learned."""
+Numbers = Literal["decimal", "float"]
+_Raws = list[bytes | None]
+"""A field's values as JSON, one for each record; None for null and where the field is missing."""
+_Column = tuple[pa.Array, list[bool]]
+"""A column's values, and which records have a value that does not fit it."""
 
-JSON: Final = "json"
-NUMBER: Final = "number"
-TIMESTAMP: Final = "timestamp"
-INTEGER_DIGITS: Final = 20
-FRACTION_DIGITS: Final = 18
-MOST_DIGITS: Final = 76
-"""Of the widest number that Arrow has."""
-DEEPEST: Final = 32
-"""Levels of a column: a value with more would cost a database seconds, and Python its stack."""
-_RESERVED: Final = frozenset({"company", "_pulled_at"})
-_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+RESERVED: Final = frozenset({"company"})
+"""Columns that a pull adds: the folder ``company=<id>`` is one."""
+_DECIMAL: Final = pa.decimal128(38, 18)
+_MOMENT: Final = pa.timestamp("us", "UTC")
+_PLAIN: Final = r"^-?\d{1,20}(\.\d{1,18})?$"
+_TIME: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*(Z|[+-]\d\d:\d\d)?$"
+_KINDS: Final = {b'"': "text", b"{": "json", b"[": "json", b"t": "bool", b"f": "bool"}
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+_UNFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowInvalid)
+_read_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_texts: Final = msgspec.json.Decoder(list[str | None]).decode
+_read_bools: Final = msgspec.json.Decoder(list[bool | None]).decode
 
 
-class Columns(msgspec.Struct, frozen=True):
-    """What has been learned of a type.
+def table(items: Sequence[bytes], kinds: Kinds, numbers: Numbers = "decimal") -> pa.Table:
+    """Return *items*, JSON texts of records, as a table with a row for each.
 
-    Attributes:
-        fields: The kind of each field's column, in the order in which they were first seen.
-        texts: The fields that have a ``<field>__json`` beside it. True: from now on all of its
-            values go there.
+    Numbers are decimal(38, 18), exact, or doubles; times are in UTC, cut to microseconds. Half a
+    surrogate pair and invalid UTF-8 become U+FFFD.
+
+    Args:
+        items: The records.
+        kinds: What is known of the columns; new fields are added to it.
+        numbers: "float" gives doubles in place of decimals.
     """
-
-    fields: dict[str, Kind] = {}
-    texts: dict[str, bool] = {}
-
-    def is_text(self, field: str) -> bool:
-        """Whether all values of *field* are written as JSON text."""
-        return self.fields[field] == JSON or self.texts.get(field, False)
-
-    def name(self, field: str) -> str:
-        """The name of the column of *field*."""
-        before = takewhile(lambda other: other != field, self.fields)
-        return text_name(field) if _is_taken(field, before) else field
+    learned = dict(kinds)
+    try:
+        built = _table(items, learned, numbers)
+    except _UNFIT:
+        learned = dict(kinds)
+        built = _table([mended(item) for item in items], learned, numbers)
+    kinds.update(learned)
+    return built
 
 
-NO_COLUMNS: Final = Columns()
+def names(kinds: Kinds) -> dict[str, tuple[str | None, str]]:
+    """Return for each field its column, if it may have one, and the column beside it.
+
+    Names that differ only in case are one name to databases.
+    """
+    taken, found = set(RESERVED), {}
+    for field in kinds:
+        clean = field.replace("\0", "\ufffd")
+        usable = bool(field) and field == clean and not field.lower().endswith("__json")
+        own = field if usable and field.lower() not in taken else None
+        beside = f"{clean}__json"
+        while beside.lower() in taken:
+            beside += "__json"
+        taken |= {field.lower(), beside.lower()}
+        found[field] = own, beside
+    return found
 
 
-def text_name(field: str) -> str:
-    """The column for what does not fit that of *field*."""
-    return f"{field}__json"
-
-
-def with_text(columns: Columns, field: str, *, all_: bool = False) -> Columns:
-    """Return *columns* with a ``<field>__json``."""
-    if columns.texts.get(field) in {True, all_}:
-        return columns
-    return replace(columns, texts={**columns.texts, field: all_})
-
-
-# Learning
-
-
-def learn(columns: Columns, records: Iterable[Mapping[str, Any]]) -> Columns:
-    """Return *columns* with all that *records* need besides."""
-    values: dict[str, list[Any]] = {}
-    for record in records:
-        for field, value in record.items():
-            values.setdefault(field, []).append(value)
-    fields = dict(columns.fields)
-    for field, seen in values.items():
-        kind = _learned(fields.get(field), seen, _is_taken(field, fields))
-        if kind is not None:
-            fields[field] = kind
-    if fields == columns.fields:
-        return columns
-    return replace(columns, fields=fields)
-
-
-def _is_taken(field: str, names: Iterable[str]) -> bool:
-    """Whether *field* cannot be the name of a column beside those of *names*."""
-    is_ours = field.lower() in _RESERVED or field.endswith("__json")
-    return is_ours or _is_refused(field, names)
-
-
-def _is_refused(name: str, names: Iterable[str]) -> bool:
-    """Whether a database would not take *name* beside *names*."""
-    # Names that differ in case only are one to it, and it may end a name at a NUL.
-    return not is_name(name) or any(one != name and one.lower() == name.lower() for one in names)
-
-
-def is_name(text: str) -> bool:
-    """Whether *text* can be the name of a column, or of a member of a struct."""
-    return bool(text) and "\0" not in text
-
-
-def _learned(kind: Kind | None, values: list[Any], is_taken: bool) -> Kind | None:
-    plain = [value for value in values if not has_no_struct(value)]
-    is_odd = len(plain) < len(values)
-    if kind is None and (is_taken or is_odd):
-        return JSON if is_odd or not all(map(is_nothing, values)) else None
-    is_new = kind is None
-    for value in plain:
-        kind = merged(kind, value)
-    texts = [value for value in values if value is not None]
-    if is_new and kind == "string" and all(map(is_moment, texts)):
-        return TIMESTAMP
-    return kind
-
-
-def merged(kind: Kind | None, value: Any) -> Kind | None:
-    """Return *kind*, extended by what *value* adds to it; unchanged if it does not fit."""
-    match kind, value:
-        case _, None:
-            return kind
-        case None, bool():
-            return "bool"
-        case None, int() | float() | Decimal():
-            return NUMBER
-        case None, str():
-            return "string"
-        case None | list(), list():
-            item = kind[0] if kind else None
-            for one in value:
-                item = merged(item, one)
-            return None if item is None else [item]
-        case None | dict(), dict():
-            return _with_members(dict(kind or {}), value)
-    return kind
-
-
-def _with_members(members: dict[str, Kind], value: Mapping[str, Any]) -> Kind | None:
-    for name, one in value.items():
-        if name not in members and _is_refused(name, members):
+def _table(items: Sequence[bytes], kinds: Kinds, numbers: Numbers) -> pa.Table:
+    columns = _columns(items)
+    for field, raws in columns.items():
+        first = next((raw for raw in raws if raw is not None), None)
+        if field not in kinds and first is not None:
+            kinds[field] = _kind(first, raws)
+    arrays: dict[str, pa.Array] = {}
+    for field, (own, beside) in names(kinds).items():
+        raws = columns.get(field) or [None] * len(items)
+        kind = "float" if kinds[field] == "number" and numbers == "float" else kinds[field]
+        if own is None or kind == "json":
+            arrays[own or beside] = _json(raws)
             continue
-        member = merged(members.get(name), one)
-        if member is not None:
-            members[name] = member
-    return members or None
-
-
-def has_no_struct(value: Any, levels: int = DEEPEST) -> bool:
-    """Whether *value* has an object in it that cannot be a struct, or more than so many levels."""
-    match value:
-        case dict():
-            names = {name.lower() for name in value if is_name(name)}
-            if not value or len(names) < len(value):
-                return True
-            inside: Iterable[Any] = value.values()
-        case list():
-            inside = value
-        case _:
-            return False
-    return not levels or any(has_no_struct(one, levels - 1) for one in inside)
-
-
-def is_nothing(value: Any) -> bool:
-    """Whether *value* says nothing of its kind: null, or a list or an object of such."""
-    match value:
-        case None:
-            return True
-        case list():
-            return all(map(is_nothing, value))
-        case dict():
-            return bool(value) and all(map(is_nothing, value.values()))
-    return False
-
-
-# Fitting
-
-
-def fits(kind: Kind, value: Any) -> bool:
-    """Whether a column of *kind* can hold *value* exactly."""
-    match kind, value:
-        case _, None:
-            return True
-        case "json", _:
-            return True
-        case "bool", bool():
-            return True
-        case "number", bool():
-            return False
-        case "number", int() | float() | Decimal() | str():
-            return _is_exact(value)
-        case "string", str():
-            return True
-        case "timestamp", str():
-            return is_moment(value)
-        case [item], list():
-            return all(fits(item, one) for one in value)
-        case dict(), dict():
-            return all(
-                # Not more: Arrow looks for one type for a list of [] and {"a": null}, too.
-                fits(kind[name], one) if name in kind else one is None or one == []
-                for name, one in value.items()
+        arrays[own], odd = _BUILD[kind](raws)
+        if any(odd):
+            arrays[beside] = _json(
+                [raw if out else None for raw, out in zip(raws, odd, strict=True)]
             )
-    return False
+    if not arrays:  # a table without columns would have no rows
+        rows = pa.array([{}] * len(items), pa.struct([]))
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+    return pa.table(arrays)
 
 
-def _is_exact(value: Any) -> bool:
-    """Whether a decimal(38, 18) holds *value*; texts of numbers are taken for numbers."""
+def _columns(items: Sequence[bytes]) -> dict[str, _Raws]:
+    columns: dict[str, _Raws] = {}
+    for row, item in enumerate(items):
+        # What is no object is kept under a name that no field can have as its column.
+        fields = _read_fields(item) if item.lstrip()[:1] == b"{" else {"": item}
+        for field, raw in fields.items():
+            column = columns.get(field)
+            if column is None:
+                column = columns[field] = []
+            if len(column) < row:
+                column.extend([None] * (row - len(column)))
+            value = bytes(raw)
+            column.append(None if value == b"null" else value)
+    for column in columns.values():
+        column.extend([None] * (len(items) - len(column)))
+    return columns
+
+
+def _kind(first: bytes, raws: _Raws) -> str:
+    kind = _KINDS.get(first[:1], "number")
+    if kind != "text":
+        return kind
+    quoted = f'^"{_TIME[1:-1]}"$'
+    are_times = pc.match_substring_regex(_json(raws), quoted)
+    return "time" if pc.all(are_times).as_py() else "text"
+
+
+def _json(raws: _Raws) -> pa.Array:
+    return pa.array(raws, pa.binary()).cast(pa.string())
+
+
+def _joined(raws: _Raws, odd: list[bool]) -> bytes:
+    kept = (b"null" if raw is None or out else raw for raw, out in zip(raws, odd, strict=True))
+    return b"[" + b",".join(kept) + b"]"
+
+
+def _bools(raws: _Raws) -> _Column:
+    odd = [raw not in {b"true", b"false", None} for raw in raws]
+    return pa.array(_read_bools(_joined(raws, odd)), pa.bool_()), odd
+
+
+def _texts(raws: _Raws) -> _Column:
+    odd = [raw is not None and raw[0] != ord('"') for raw in raws]
+    return pa.array(_read_texts(_joined(raws, odd)), pa.string()), odd
+
+
+def _times(raws: _Raws) -> _Column:
+    texts, odd = _texts(raws)
+    fits = pc.match_substring_regex(texts, _TIME)
+    cut = pc.replace_substring_regex(pc.if_else(fits, texts, None), _TIME, r"\1\2\3")
+    zoned = pc.match_substring_regex(cut, "(Z|[+-]..:..)$")
+    utc = pc.if_else(zoned, cut, pc.binary_join_element_wise(cut, "Z", ""))
     try:
-        number = Decimal(value)
-        exponent = number.as_tuple().exponent
-        # Not that of NaN, nor one so small that a context would round it to 0.
-        if not isinstance(exponent, int) or exponent < -MOST_DIGITS:
-            return False
-        number = number.normalize()
-    except ArithmeticError:  # no number, or none that a context holds
-        return False
-    fraction = -int(number.as_tuple().exponent)
-    return number.adjusted() < INTEGER_DIGITS and fraction <= FRACTION_DIGITS
+        moments = utc.cast(_MOMENT)
+        # Most readers, Python too, have the years 1 to 9999 only.
+        inside = pc.and_(pc.greater_equal(moments, _FIRST), pc.less_equal(moments, _LAST))
+        moments = pc.if_else(inside, moments, None)
+    except pa.ArrowInvalid:  # a day that no calendar has
+        moments = pa.array([_moment(text) for text in utc.to_pylist()], _MOMENT)
+    unfit = pc.and_(texts.is_valid(), moments.is_null()).to_pylist()
+    return moments, [one or other for one, other in zip(odd, unfit, strict=True)]
 
 
-def is_moment(value: Any) -> bool:
-    """Whether *value* is a date and time in ISO 8601."""
-    if not (isinstance(value, str) and _MOMENT.fullmatch(value)):
-        return False
+def _moment(text: str | None) -> datetime | None:
     try:
-        parse_utc(value)
-    except ValueError:
-        return False
-    return True
+        return datetime.fromisoformat(text).astimezone(UTC) if text else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _decimals(raws: _Raws) -> _Column:
+    texts = _json(raws)
+    plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN), True)
+    if pc.all(plain).as_py() is not False:
+        return texts.cast(_DECIMAL), [False] * len(raws)
+    fits = plain.to_pylist()
+    spelt = [raw if fit else _plain(raw) for raw, fit in zip(raws, fits, strict=True)]
+    odd = [raw is not None and one is None for raw, one in zip(raws, spelt, strict=True)]
+    return _json(spelt).cast(_DECIMAL), odd
+
+
+def _plain(raw: bytes | None) -> bytes | None:
+    """Return a number without exponent and idle zeros; None if the column cannot hold it."""
+    if raw is None or not _is_number(raw) or len(raw) > 80:
+        return None
+    try:
+        number = Decimal(raw.decode())
+    except ArithmeticError:  # an exponent of 19 digits
+        return None
+    if not number:
+        return b"0"
+    if not -18 <= number.adjusted() < 20:
+        return None
+    whole, _, fraction = f"{number:f}".partition(".")
+    fraction = fraction.rstrip("0") or "0"
+    return f"{whole}.{fraction}".encode() if len(fraction) <= 18 else None
+
+
+def _floats(raws: _Raws) -> _Column:
+    values = [float(raw) if raw and _is_number(raw) else nan for raw in raws]
+    odd = [raw is not None and not isfinite(one) for raw, one in zip(raws, values, strict=True)]
+    return pa.array([one if isfinite(one) else None for one in values], pa.float64()), odd
+
+
+def _is_number(raw: bytes) -> bool:
+    return raw[:1] == b"-" or raw[:1].isdigit()
+
+
+_BUILD: Final[dict[str, Callable[[_Raws], _Column]]] = {
+    "bool": _bools,
+    "text": _texts,
+    "time": _times,
+    "number": _decimals,
+    "float": _floats,
+}
