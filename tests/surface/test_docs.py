@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -23,7 +24,7 @@ from integration_sdk.sandbox import Sandbox
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "integration_sdk" / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-_BLOCK = re.compile(r"((?:^<!--.*?-->\n)*)^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"((?:^ *<!--.*?-->\n)*)^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!-- (\w+): (.*?) -->", re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CACHES = shutil.ignore_patterns("__pycache__", "docs")
@@ -71,7 +72,12 @@ def _name(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(page, text[: match.start(2)].count("\n") + 1, match[2], dict(_NOTE.findall(match[1])))
+        Block(
+            page=page,
+            line=text[: match.start(3)].count("\n") + 1,
+            code=textwrap.dedent(match[3]),
+            notes=dict(_NOTE.findall(match[1])),
+        )
         for match in _BLOCK.finditer(text)
     ]
 
