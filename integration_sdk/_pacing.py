@@ -1,0 +1,38 @@
+"""Generic cell rate: so many events a second, evenly spaced, with bursts of a given size."""
+
+from attrs import define
+
+
+@define
+class CellRate:
+    """When the next event may happen. Times are seconds of any one clock.
+
+    *interval* and *burst* are given in each call, so that a limit may change while it is used.
+
+    Attributes:
+        next_at: When the next event may happen, if no burst is allowed.
+        paused_until: No event happens before.
+    """
+
+    next_at: float = 0.0
+    paused_until: float = 0.0
+
+    def reserve(self, count: int, now: float, *, interval: float, burst: float = 1) -> float:
+        """Take *count* slots, one *interval* apart; return when the first one is.
+
+        That may have been earlier: up to *burst* events may happen together after a pause.
+        """
+        first = self._first(now, interval, burst)
+        self.next_at = first + count * interval
+        return first
+
+    def wait(self, now: float, *, interval: float, burst: float = 1) -> float:
+        """Return the seconds until a slot is free, 0 if one is; nothing is taken."""
+        return max(0.0, self._first(now, interval, burst) - now)
+
+    def pause(self, until: float) -> None:
+        """Let nothing happen before *until*."""
+        self.paused_until = max(self.paused_until, until)
+
+    def _first(self, now: float, interval: float, burst: float) -> float:
+        return max(self.next_at, self.paused_until, now - (burst - 1) * interval)

@@ -1,0 +1,405 @@
+"""Pushes on record, once for both databases: grouped writes, claims, heartbeats.
+
+Each row has a *holder*, the process that sends it, polls it and searches for it. A write names the
+version before it; so a process that lost a row (it was frozen, and another claimed the row) is
+refused by the same rule as one that has read an old version. A file is a database with one worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+import msgspec
+from attrs import define, field
+
+from integration_sdk._store2.row import Row, folded, from_document, to_document
+from integration_sdk._store2.sql import Database, Statement, Texts, texts
+from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
+
+logger = logging.getLogger("integration_sdk.store")
+
+GROUP: Final = 1_000
+"""Rows of one transaction, at most."""
+
+
+class Listener(Protocol):
+    """A second connection, on which a database tells of what other processes say."""
+
+    def start(self, heard: Callable[[str], None]) -> None:
+        """Call *heard* with each text, from now on and across lost connections."""
+
+    async def close(self) -> None:
+        """End it."""
+
+
+@define(eq=False)
+class Journal:
+    """The rows of one scope, for one coordinator; see `Store.lend`.
+
+    Attributes:
+        holder: Names this worker in rows; another one after each opening.
+        lease: Seconds after its last heartbeat for which a worker's rows are its own.
+    """
+
+    _database: Database
+    scope: str = "default"
+    lease: float = 15.0
+    _listener: Listener | None = None
+    _channel: str = ""
+    holder: str = field(init=False)
+    _texts: Texts = field(init=False)
+    _waiting: list[tuple[Row, asyncio.Future[Row]]] = field(init=False, factory=list)
+    _to_tell: set[str] = field(init=False, factory=set)
+    _writing: asyncio.Task[None] | None = field(init=False, default=None)
+    _beat_at: tuple[float, float] | None = field(init=False, default=None)  # loop, wall clock
+    _claims_from: float = field(init=False, default=0.0)
+    _connections: int = field(init=False)  # when all that is known was on record
+
+    def __attrs_post_init__(self) -> None:
+        self.holder = f"{socket.gethostname()} {os.getpid()} {uuid4().hex}"
+        self._texts = texts(self._database.words)
+        self._connections = self._database.connections
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may act on the rows, too."""
+        return self._database.shared
+
+    # Writing
+
+    def write(self, row: Row) -> asyncio.Future[Row]:
+        """Record a new row (version 0), or the next version of one.
+
+        What is asked for in one turn of the loop, or while the database is busy, is one
+        transaction. Cancelling the future does not undo the write.
+
+        Returns:
+            *row* itself if it is on record, else what is: another row that has its reference; or
+            the row as someone else has taken it further; or, if that is the version before, the
+            row unchanged, because its key belongs to another row.
+
+        Raises:
+            StoreUnavailable: It is not known whether it was recorded.
+            JournalError: It was not. In either case, what it describes must not be sent.
+        """
+        written: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+        self._waiting.append((row, written))
+        self._start()
+        return written
+
+    def tell(self, text: str) -> None:
+        """Tell the other workers of the scope; it may get lost."""
+        if self._listener is not None:
+            self._to_tell.add(text)
+            self._start()
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call *heard* with what other workers tell, from now on."""
+
+        def told(text: str) -> None:
+            holder, scope, told = text.split("\n", 2)
+            if scope == self.scope and holder != self.holder:
+                heard(told)
+
+        if self._listener is not None:
+            self._listener.start(told)
+
+    def _start(self) -> None:
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(), name="integration_sdk writer")
+
+    async def _write(self) -> None:
+        group = list[tuple[Row, asyncio.Future[Row]]]()
+        try:
+            await asyncio.sleep(0)  # what the same turn of the loop brings goes along
+            while self._waiting or self._to_tell:
+                group, self._waiting = _group(self._waiting)
+                await self._write_group(group)
+                await self._send_told()
+        except BaseException as error:
+            self._fail([*group, *self._waiting], JournalError(f"the writer has ended: {error!r}"))
+            self._waiting = []
+            raise
+        finally:
+            self._writing = None
+
+    async def _write_group(self, group: Sequence[tuple[Row, asyncio.Future[Row]]]) -> None:
+        try:
+            answers = await self._answers([row for row, _ in group])
+        except IntegrationError as error:
+            self._fail(group, error)
+            return
+        for (_, written), answer in zip(group, answers, strict=True):
+            if not written.done():
+                written.set_result(answer)
+
+    def _fail(
+        self, group: Iterable[tuple[Row, asyncio.Future[Row]]], error: IntegrationError
+    ) -> None:
+        for _, written in group:
+            if not written.done():
+                written.set_exception(fresh_copy(error))
+
+    async def _send_told(self) -> None:
+        told, self._to_tell = self._to_tell, set()
+        if told:
+            said = [f"{self.holder}\n{self.scope}\n{one}" for one in told]
+            with suppress(JournalError):
+                await self._run(self._texts.tell, self._channel, _json(said))
+
+    async def _answers(self, rows: Sequence[Row]) -> list[Row]:
+        if not rows:
+            return []
+        new, later = [one for one in rows if not one.version], [one for one in rows if one.version]
+        done = {*chain(*await self._put(new, later, self._texts.update))}
+        refused = [row for row in rows if row.id not in done]
+        if not refused:
+            return [*rows]
+        references = [row.reference for row in refused if row.reference is not None]
+        there = await self.rows([row.id for row in refused], references)
+        by_id = {row.id: row for row in there}
+        by_reference = {row.reference: row for row in there}
+        by_reference.pop(None, None)
+        if back := [row for row in refused if _is_behind(by_id.get(row.id), row, by_reference)]:
+            done |= await self._restore(back)
+        answers = list[Row]()
+        for row in rows:
+            found = by_id.get(row.id) or by_reference.get(row.reference)
+            # A new row that is on record as it is was written before, without an answer.
+            if found is None or found == row or row.id in done:
+                found = row
+            answers.append(found)
+        return answers
+
+    async def _put(
+        self, new: Sequence[Row], later: Sequence[Row], update: str
+    ) -> tuple[list[str], list[str]]:
+        """Add rows and write next versions in one transaction; return the ids of those written."""
+        keys = [
+            {"key": folded(one.key), "id": row.id}
+            for row in later
+            for one in row.earlier
+            if one.key is not None and row.key is None
+        ]
+        work = list[Statement]()
+        for text, rows in ((self._texts.insert, new), (update, later)):
+            if rows:
+                work.append((text, (_json([_columns(row) for row in rows]), self.scope)))
+        if keys:
+            work.append((self._texts.keep_keys, (_json(keys), self.scope)))
+        answers = [[one[0] for one in found] for found in await self._database.run(work)]
+        return answers[0] if new else [], answers[bool(new)] if later else []
+
+    # A store that went back
+
+    @property
+    def reconnected(self) -> bool:
+        """Whether the database was lost since the last `restore`, and may have gone back."""
+        return self._database.connections != self._connections
+
+    async def restore(self, rows: Collection[Row]) -> None:
+        """Write again, as known here, what the store lacks or has in an older version.
+
+        A database may lose its last commits when it fails over to a standby. Worth calling when
+        it has `reconnected`, with all rows that are held and on record; harmless at any time.
+
+        Raises:
+            JournalError: The store cannot be reached; call it again later.
+        """
+        connections, every = self._database.connections, [*rows]
+        for first in range(0, len(every), GROUP):
+            await self._restore(every[first : first + GROUP])
+        self._connections = connections
+
+    async def _restore(self, rows: Sequence[Row]) -> set[str]:
+        inserted, updated = await self._put(rows, rows, self._texts.restore)
+        if count := len(inserted) + len(updated):
+            logger.error(
+                "the store went back to an earlier state: %d pushes were missing or older than "
+                "known here, and were written again",
+                count,
+            )
+        return {*inserted, *updated}
+
+    # Reading
+
+    async def rows(
+        self,
+        ids: Iterable[str] = (),
+        references: Iterable[str] = (),
+        keys: Iterable[str] = (),
+    ) -> list[Row]:
+        """Return the rows that have one of these, in the order in which they were added."""
+        names = _json([*ids]), _json([*references]), _json([folded(key) for key in keys])
+        return read_rows(await self._run(self._texts.by_name, self.scope, *names))
+
+    async def everything(self, *, live: bool = False) -> list[Row]:
+        """Return all rows, or those that are not done, in the order in which they were added."""
+        text = self._texts.live_rows if live else self._texts.all_rows
+        found, last = list[Row](), 0
+        while portion := await self._run(text, self.scope, last):
+            found += read_rows(portion)
+            last = portion[-1][-1]
+        return found
+
+    async def unexplained(self, company: str) -> list[Row]:
+        """Return the rows of a company that may own pushes which nobody has identified."""
+        return read_rows(await self._run(self._texts.unexplained, self.scope, company))
+
+    async def owners(self, keys: Collection[str]) -> set[str]:
+        """Return which of these push keys belong to a row, or to an earlier attempt of one."""
+        if not keys:
+            return set()
+        by_column = {folded(key): key for key in keys}
+        found = await self._run(self._texts.owners, self.scope, _json([*by_column]))
+        return {by_column[key] for (key,) in found}
+
+    # Workers
+
+    async def beat(self) -> int:
+        """Stay alive for another lease, and return how many workers of the scope are.
+
+        A worker that was silent for two beats does not claim for a lease: after an outage of the
+        database, all workers beat before any takes another's rows.
+        """
+        if not self.shared:
+            return 1
+        ((others,),) = await self._run(self._texts.beat, self.holder, self.scope, self.lease)
+        now = asyncio.get_running_loop().time()
+        if self.silent_for > 2 * self.beat_every:
+            self._claims_from = now + self.lease
+        self._beat_at = now, time.time()
+        return 1 + int(others)
+
+    @property
+    def beat_every(self) -> float:
+        """Seconds between two heartbeats."""
+        return self.lease / 3
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the last heartbeat, by the later of two clocks: a machine may sleep."""
+        if self._beat_at is None:
+            return 0.0
+        loop, wall = self._beat_at
+        return max(asyncio.get_running_loop().time() - loop, time.time() - wall)
+
+    async def claim(self) -> list[Row]:
+        """Take over rows whose holder is dead: for a file, all that an earlier process left.
+
+        Returns:
+            Up to 500 of them, each in its next version; call it again until there are none.
+        """
+        if asyncio.get_running_loop().time() < self._claims_from:
+            return []
+        found = await self._run(self._texts.claim, self.scope, self.holder)
+        return read_rows(sorted(found, key=lambda one: one[-1]))
+
+    async def close(self) -> None:
+        """End what is being written, and leave the rows to others at once."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        if self._listener is not None:
+            await self._listener.close()
+        if self.shared:
+            try:
+                await self._run(self._texts.bury, self.holder)
+            except JournalError as error:
+                logger.warning("other workers go on with this one's pushes later: %s", error)
+
+    async def _run(self, text: str, *values: object) -> list[Any]:
+        (found,) = await self._database.run([(text, values)])
+        return found
+
+
+def read_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
+    """Return the rows of what a database has read.
+
+    Raises:
+        JournalError: One of them is damaged.
+    """
+    try:
+        return [
+            from_document(document, version, holder, _from_text(payload))
+            for document, version, holder, payload, _ in found
+        ]
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise JournalError(f"The store has a row that cannot be read: {error}.") from error
+
+
+def _group(
+    waiting: Sequence[tuple[Row, asyncio.Future[Row]]],
+) -> tuple[list[tuple[Row, asyncio.Future[Row]]], list[tuple[Row, asyncio.Future[Row]]]]:
+    """Split what waits into what one transaction may have, and the rest.
+
+    A statement updates a row once, and does not see the keys that it writes itself.
+    """
+    group, rest = list[tuple[Row, asyncio.Future[Row]]](), list[tuple[Row, asyncio.Future[Row]]]()
+    ids, keys = set[str](), set[str]()
+    for one in waiting:
+        row = one[0]
+        key = None if row.key is None else folded(row.key)
+        if len(group) == GROUP or row.id in ids or key in keys:
+            rest.append(one)
+        else:
+            group.append(one)
+        ids.add(row.id)
+        if key is not None:
+            keys.add(key)
+    return group, rest
+
+
+def _is_behind(found: Row | None, row: Row, by_reference: Mapping[str | None, Row]) -> bool:
+    """Return whether the record has lost *row*, or a version of it that was written before."""
+    if found is None:
+        return row.reference is None or row.reference not in by_reference
+    return found.version < row.version - 1
+
+
+def _columns(row: Row) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "company": row.company,
+        "reference": row.reference,
+        "key": None if row.key is None else folded(row.key),
+        "state": row.state,
+        "ghosts": row.ghosts,
+        "holder": row.holder,
+        "version": row.version,
+        "document": to_document(row),
+        "payload": _to_text(row.payload),
+    }
+
+
+_BYTES: Final = "base64:"
+
+
+def _to_text(payload: bytes | None) -> str | None:
+    """Return a payload as a column has it: a record as it is, a file in base64."""
+    if payload is None:
+        return None
+    with suppress(UnicodeDecodeError):
+        text = payload.decode()
+        if "\0" not in text and not text.startswith(_BYTES):
+            return text
+    return _BYTES + b64encode(payload).decode()
+
+
+def _from_text(text: str | None) -> bytes | None:
+    if text is None or not text.startswith(_BYTES):
+        return None if text is None else text.encode()
+    return b64decode(text.removeprefix(_BYTES))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

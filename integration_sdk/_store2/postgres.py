@@ -1,0 +1,365 @@
+"""A store in a PostgreSQL database, for many processes on many hosts: two connections.
+
+A call waits for a database that is away, or slow, for as long as `wait_for_database`, and no
+longer: a connection that does not answer in time is closed. So all work must bear being done twice.
+A process that is frozen in a transaction holds its locks for `IDLE` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from attrs import define, field
+
+from integration_sdk._store2.sql import POSTGRES, VERSION, Statement, Words, tables, texts
+from integration_sdk.errors import (
+    ConfigurationError,
+    IntegrationError,
+    JournalError,
+    StoreUnavailable,
+)
+
+try:
+    import asyncpg
+except ImportError:  # for those who have no such store; looked at by `Postgres`
+    asyncpg = None
+
+logger = logging.getLogger("integration_sdk.store")
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+LOCK: Final = 0x696E7467
+"""Held by the process that makes the tables."""
+STATEMENT: Final = 10.0
+"""Seconds that a statement may take, or wait for a lock, before it is tried again."""
+IDLE: Final = 5.0
+"""Seconds for which a process may leave a transaction open, frozen as it may be."""
+LEAST: Final = 1.0
+"""Seconds that an attempt gets, however little is left."""
+LONGEST_WAIT: Final = 2.0
+"""Seconds between two attempts to reach a database that is away, at most."""
+SLOW: Final = 2.0
+"""Seconds of waiting after which it is logged."""
+QUIET: Final = 30.0
+"""Seconds without a word after which the listening connection is asked whether it is alive."""
+
+# Whatever is set for the role or the database: what is on record survives a crash of the server,
+# and a plan that was made for empty tables does no harm when they are full.
+_SETTINGS: Final = f"""
+    SET search_path = "{{schema}}";
+    SET statement_timeout = '{STATEMENT:g}s';
+    SET idle_in_transaction_session_timeout = '{IDLE:g}s';
+    SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval = 15; SET tcp_keepalives_count = 4;
+    SET enable_seqscan = off; SET jit = off;
+    SET default_transaction_isolation = 'read committed';
+    SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') = 'off';
+"""
+_LATER: Final = {
+    "08",  # connection
+    "23505",  # two processes wrote one key at the same time: the next attempt sees the other's
+    "25006",  # read-only: a standby that is about to be promoted
+    "25P03",  # frozen in a transaction
+    "40",  # deadlock, among others
+    "53",  # out of disk, memory, connections
+    "55P03",  # locked
+    "57",  # shutdown, restart, time-out of a statement
+}
+"""Classes and codes of SQLSTATE after which a database may do later what it has not done now."""
+
+
+@define(eq=False)
+class Postgres:
+    """A database as one process sees it. It connects when it is asked.
+
+    Args:
+        url: As libpq takes it: ``postgresql://user:password@host/database?sslmode=verify-full``.
+        wait_for_database: Seconds to wait for it.
+        schema: Where the tables are.
+
+    Raises:
+        ConfigurationError: The URL or schema is wrong, or the extra is missing.
+    """
+
+    url: str
+    wait_for_database: float
+    schema: str = "integration_sdk"
+    words: Words = field(init=False, default=POSTGRES)
+    shared: bool = field(init=False, default=True)
+    connections: int = field(init=False, default=0)
+    _db: Any = field(init=False, default=None)
+    _lock: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _is_checked: bool = field(init=False, default=False)
+    _says_it_waits: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        if asyncpg is None:
+            raise ConfigurationError(
+                "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
+            )
+        check_url(self.url)
+        if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(self.schema)):
+            raise ConfigurationError(
+                f"schema must be a name made of a-z, 0-9 and _, not {self.schema!r}"
+            )
+
+    def __str__(self) -> str:
+        return f"the store {without_password(self.url)}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
+        """Return the rows of each statement; again if the database goes away meanwhile.
+
+        Raises:
+            StoreUnavailable: It could not be reached in time.
+            ConfigurationError: The URL or its options are wrong, or the tables are missing.
+            JournalError: The database refuses.
+        """
+        loop, wait = asyncio.get_running_loop(), 0.05
+        until, away = loop.time() + self.wait_for_database, None
+        slow = loop.call_later(SLOW, lambda: self._say_it_waits(away))
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(max(until - loop.time(), LEAST)), self._lock:
+                        answer = await self._once(work)
+                except Exception as error:
+                    if not is_away(error):
+                        raise self._refusal(error) from error
+                    if until <= loop.time():
+                        why = self._in_words(error)
+                        raise StoreUnavailable(f"{self} cannot be reached: {why}") from None
+                    away = error
+                else:
+                    self._says_it_waits = False
+                    return answer
+                left = max(0.0, until - loop.time())
+                await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
+                wait = min(wait * 2, LONGEST_WAIT)
+        finally:
+            slow.cancel()
+
+    async def _once(self, work: Sequence[Statement]) -> list[list[Any]]:
+        try:
+            async with asyncio.timeout(STATEMENT + LEAST):
+                if self._db is None or self._db.is_closed():
+                    self._db = await self.connect()
+                    self.connections += 1
+                if len(work) == 1:
+                    return [await self._db.fetch(work[0][0], *work[0][1])]
+                # Not `transaction()`: its end waits for a server that may be silent.
+                await self._db.execute("BEGIN")
+                found = [await self._db.fetch(text, *values) for text, values in work]
+                await self._db.execute("COMMIT")
+                return found
+        except BaseException as error:
+            # In the middle of a statement, or of a transaction, it is of no use to the next one.
+            if len(work) > 1 or not isinstance(error, asyncpg.PostgresError) or is_away(error):
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection at once, whatever it is doing."""
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(RuntimeError):  # its loop has been closed
+                db.terminate()
+
+    def start_again(self) -> None:
+        """Forget what belonged to an event loop that has ended."""
+        self.close()
+        self._lock = asyncio.Lock()
+
+    async def connect(self) -> Any:
+        """Return a new connection, for which our tables are all there is."""
+        several = "," in _address(self.url).rpartition("@")[2]
+        wanted = "read-write" if several and "target_session_attrs" not in self.url else None
+        db = await asyncpg.connect(
+            self.url,
+            server_settings={"application_name": "integration_sdk"},
+            target_session_attrs=wanted,  # a standby would refuse all we do
+        )
+        try:
+            # Not with the connection: a pooler refuses settings there, or ignores them.
+            await db.execute(_SETTINGS.format(schema=self.schema))
+            if not self._is_checked:
+                await self._check(db)
+                self._is_checked = True
+        except BaseException:
+            db.terminate()
+            raise
+        return db
+
+    async def _check(self, db: Any) -> None:
+        """Make the tables, unless they are as they should be."""
+        if await db.fetchval("SELECT pg_backend_pid()") != db.get_server_pid():
+            raise ConfigurationError(
+                f"{self} is behind a pooler, which may lend each transaction another session: "
+                "connect to the database itself"
+            )
+        try:
+            if not await self._has_tables(db):
+                async with db.transaction():
+                    await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+                    if await db.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+                        await db.execute(f"CREATE SCHEMA {self.schema}")
+                    if not await self._has_tables(db):
+                        await db.execute(";".join(tables(POSTGRES)))
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
+            raise ConfigurationError(
+                f"{self} has no tables in schema {self.schema!r} that its role may use or create: "
+                "see the guide on PostgreSQL for the SQL that makes and grants them"
+            ) from error
+
+    async def _has_tables(self, db: Any) -> bool:
+        known = await db.fetchval("SELECT to_regclass('versions')") is not None
+        version = await db.fetchval(texts(POSTGRES).version) if known else None
+        if version not in (None, VERSION) or (not known and await _is_taken(db)):
+            raise JournalError(
+                f"{self} has tables of another version in schema {self.schema!r}; this SDK needs "
+                f"{VERSION}: use the SDK that made them, or another schema="
+            )
+        return version is not None
+
+    def _say_it_waits(self, error: Exception | None) -> None:
+        if not self._says_it_waits:  # once
+            self._says_it_waits = True
+            why = f" ({self._in_words(error)})" if error else ""
+            seconds = self.wait_for_database
+            logger.warning("%s does not answer%s; waiting for up to %g s", self, why, seconds)
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Return the error for what the database, or its client, does not do."""
+        if isinstance(error, asyncpg.PostgresError | asyncpg.DataError | ssl.SSLError | OSError):
+            return JournalError(f"{self} reports: {self._in_words(error)}")
+        if isinstance(error, ValueError) and not isinstance(error, IntegrationError):
+            return ConfigurationError(f"{self} cannot be used: {self._in_words(error)}")
+        return error
+
+    def _in_words(self, error: BaseException) -> str:
+        text, user = str(error), self.url.partition("://")[2].rpartition("@")[0]
+        password = user.partition(":")[2]
+        for one in {password, unquote(password)} - {""}:
+            text = text.replace(one, "***")
+        return text or type(error).__name__
+
+
+async def _is_taken(db: Any) -> bool:
+    return await db.fetchval("SELECT to_regclass('pushes')") is not None
+
+
+@define(eq=False)
+class PostgresListener:
+    """The connection on which other processes are listened to."""
+
+    _database: Postgres
+    _task: asyncio.Task[None] | None = field(init=False, default=None)
+
+    def start(self, heard: Callable[[str], None]) -> None:
+        """Call *heard* with each text that is told, until `close`."""
+        listening = self._listen(heard)
+        self._task = asyncio.create_task(listening, name="integration_sdk listener")
+
+    async def _listen(self, heard: Callable[[str], None]) -> None:
+        wait = LEAST
+        while True:
+            db = None
+            try:
+                async with asyncio.timeout(STATEMENT):
+                    db = await self._database.connect()
+                    await db.add_listener(self._database.schema, lambda *told: heard(told[-1]))
+                wait = LEAST
+                while True:
+                    await asyncio.sleep(QUIET)
+                    async with asyncio.timeout(STATEMENT):
+                        await db.execute("SELECT 1")
+            except Exception as error:  # what is told is a hint; the polls go on without it
+                logger.info("%s is not listened to for now: %r", self._database, error)
+            finally:
+                if db is not None:
+                    db.terminate()
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, QUIET)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def is_away(error: BaseException) -> bool:
+    """Return whether a database will perhaps do later what it has not done now."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state[:2] in _LATER or state in _LATER
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        return not isinstance(error, ValueError)  # of a wrong option or argument
+    if isinstance(error, OSError) and "rejected SSL" in str(error):
+        return False
+    return isinstance(error, OSError | EOFError | asyncio.IncompleteReadError)
+
+
+# URLs
+
+
+def is_url(where: object) -> bool:
+    """Return whether *where* is the URL of a database."""
+    return isinstance(where, str) and where.startswith(SCHEMES)
+
+
+def without_password(url: str) -> str:
+    """Return *url* as it may be shown, however wrong it is."""
+    scheme, _, rest = url.partition("://")
+    user, at, address = rest.rpartition("@")  # a password may hold any other character as it is
+    address, query, words = address.partition("?")
+    hides = "password" in unquote(words).casefold()
+    if ":" in user or hides:
+        user, at = f"{user.partition(':')[0]}:***".removeprefix(":"), "@"
+    return f"{scheme}://{user}{at}{address}{query}{'***' if hides else words}"
+
+
+def shown(where: object) -> str:
+    """Return *where* as an error may show it, whatever it is: a URL has no password then."""
+    return repr(without_password(where) if isinstance(where, str) and "://" in where else where)
+
+
+def check_url(url: str) -> None:
+    """Refuse *url* if a part of it would be read as something else, and shown as that.
+
+    Raises:
+        ConfigurationError: Its password holds a character that ends it, or a port is no port.
+    """
+    address = _address(url)
+    path = url.partition("://")[2].removeprefix(address).partition("?")[0]
+    is_plain = "@" not in path and ("@" in address or "@" not in url)
+    try:
+        ports = parse_qs(urlsplit(url).query).get("port", [])
+    except ValueError:  # of brackets
+        is_plain, ports = False, []
+    if not is_plain:
+        raise ConfigurationError(
+            f"{without_password(url)} cannot be read: in its password, write #, /, ?, [ and ] as "
+            "%23, %2F, %3F, %5B and %5D"
+        ) from None
+    for host in address.rpartition("@")[2].split(","):
+        ports += re.findall(r":([^:\]]*)$", host)
+    for port in ",".join(ports).split(","):
+        if port and not (port.isdecimal() and 0 < int(port) < 2**16):
+            raise ConfigurationError(f"{without_password(url)} cannot be read: {port!r} is no port")
+
+
+def _address(url: str) -> str:
+    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]

@@ -1,0 +1,171 @@
+"""A limit of calls that all users of a store keep together.
+
+It is generic cell rate: the store holds when the next call may leave. A trip to the store reserves
+a *handful* of slots, more if trips take long, but no more than there are callers, and is answered
+with a wait relative to its own moment, so hosts need no common clock. The next trip is made when
+the first of them is due. So no lock outlives a trip, and a process that dies has taken two handfuls
+at most.
+
+A slot that was not used in time is void: a process that was frozen would otherwise send with slots
+that others have long been given. A refusal that concerns every process pauses the limit for all,
+but not for long: then each asks the service itself, whose answer it can judge and report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, Protocol
+
+from attrs import define, field, frozen
+
+from integration_sdk._pacing import CellRate
+from integration_sdk._store2.sql import LONGEST_PAUSE, POSTGRES, Database, Texts, texts
+from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
+
+logger = logging.getLogger("integration_sdk.store")
+
+HANDFUL: Final = 0.05
+"""Seconds of the limit that one trip may reserve: at 100 a second, five slots."""
+LONGEST_TRIP: Final = 1.0
+"""Seconds of the limit that a trip may reserve besides, if the last one took so long."""
+EXPIRES: Final = 0.25
+"""Seconds after its time at which a slot is void."""
+LONG: Final = 5.0
+"""Seconds of waiting from which on it is logged."""
+
+
+class RateKeeper(Protocol):
+    """Where a limit is kept."""
+
+    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
+        """Take slots, as `CellRate.reserve`; return the seconds until the first one."""
+
+    async def pause(self, name: str, seconds: float) -> None:
+        """Let nothing leave for so many seconds from now."""
+
+
+@define
+class LocalRates:
+    """Limits of one process, by name."""
+
+    _rates: dict[str, CellRate] = field(init=False, factory=dict)
+
+    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
+        """Take slots; return the seconds until the first one."""
+        now, rate = _now(), self._rates.setdefault(name, CellRate())
+        return rate.reserve(count, now, interval=interval, burst=burst) - now
+
+    async def pause(self, name: str, seconds: float) -> None:
+        """Let nothing leave for so many seconds from now."""
+        self._rates.setdefault(name, CellRate()).pause(_now() + seconds)
+
+
+@define
+class SharedRates:
+    """Limits of a database, for all processes."""
+
+    _database: Database
+    _texts: Texts = field(init=False, factory=lambda: texts(POSTGRES))
+
+    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
+        """Take slots; return the seconds until the first one."""
+        values = (name, count, interval, (burst - 1) * interval)
+        (((wait,),),) = await self._database.run([(self._texts.reserve, values)])
+        return float(wait)
+
+    async def pause(self, name: str, seconds: float) -> None:
+        """Let nothing leave for so many seconds from now."""
+        await self._database.run([(self._texts.pause, (name, seconds))])
+
+
+@frozen
+class Limit:
+    """What a limit allows: *burst* calls at once, then one each *interval* seconds."""
+
+    name: str
+    interval: float
+    burst: int
+
+    def portion(self, trip: float) -> int:
+        """How many slots may be reserved if a trip takes so many seconds, in which none comes."""
+        handful = max(1, round(HANDFUL / self.interval))
+        return handful + int(min(trip, LONGEST_TRIP) / self.interval)
+
+
+@define(eq=False)
+class StoreRate:
+    """A `SharedRate` kept in a store; see `Store.rate`."""
+
+    limit: Limit
+    _keeper: RateKeeper
+    _waiting: deque[asyncio.Future[float]] = field(init=False, factory=deque)
+    _filling: asyncio.Task[None] | None = field(init=False, default=None)
+    _telling: set[asyncio.Task[None]] = field(init=False, factory=set)
+    _void_before: float = field(init=False, default=0.0)
+
+    async def acquire(self) -> None:
+        """Wait until one more call may be sent.
+
+        Raises:
+            JournalError: The store cannot be reached, or refuses.
+        """
+        while True:
+            slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            self._waiting.append(slot)
+            if self._filling is None or self._filling.get_loop() is not slot.get_loop():
+                self._filling = asyncio.create_task(self._fill(), name="integration_sdk rate")
+            at = await slot
+            await asyncio.sleep(at - _now())
+            if _now() <= at + EXPIRES and at >= self._void_before:
+                return
+
+    def paused(self, seconds: float) -> None:
+        """Let nothing leave for so many *seconds* from now, anywhere; for a minute at most."""
+        seconds = min(seconds, LONGEST_PAUSE)
+        self._void_before = max(self._void_before, _now() + seconds)
+        telling = asyncio.create_task(self._tell(seconds), name="integration_sdk rate")
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell(self, seconds: float) -> None:
+        try:
+            await self._keeper.pause(self.limit.name, seconds)
+        except JournalError as error:  # the others will be refused themselves
+            logger.warning("other processes do not know that calls are refused: %s", error)
+
+    async def _fill(self) -> None:
+        """Reserve for those who wait, a handful at a time."""
+        limit, trip = self.limit, 0.0
+        error: IntegrationError = JournalError(f"the task of the rate {limit.name!r} has ended")
+        try:
+            while self._waiting:
+                count, began = min(len(self._waiting), limit.portion(trip)), _now()
+                wait = await self._keeper.reserve(limit.name, count, limit.interval, limit.burst)
+                now = _now()
+                trip = now - began
+                if wait >= LONG * max(1.0, limit.interval):
+                    logger.warning("calls wait %.0f s for the shared rate %r", wait, limit.name)
+                for number in range(count):
+                    if (slot := self._next_in_line()) is not None:
+                        slot.set_result(now + max(0.0, wait + number * limit.interval))
+                # No slots are taken for long ahead: others wait too, and a process may die.
+                await asyncio.sleep(wait)
+        except IntegrationError as problem:
+            error = problem
+        finally:
+            self._filling = None
+            while (slot := self._next_in_line()) is not None:
+                slot.set_exception(fresh_copy(error))
+
+    def _next_in_line(self) -> asyncio.Future[float] | None:
+        while self._waiting:
+            slot = self._waiting.popleft()
+            if not slot.done():
+                return slot
+        return None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

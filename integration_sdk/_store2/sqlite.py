@@ -1,0 +1,314 @@
+"""A store in a SQLite file, which survives crashes and power loss, for one process at a time.
+
+WAL mode with ``synchronous=FULL``: a commit returns once it is on stable storage. One thread does
+the work; each hop to it is one transaction.
+
+* One user at a time: ``flock`` on ``<name>-lock``, which the death of a process releases.
+* Only the owner's own regular files, mode 0600; no symbolic links.
+* A file that is moved or deleted while it is open would be written on, and never be found again; a
+  lock that is deleted is none. So both names are looked at before each transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from integration_sdk._store2.sql import SQLITE, VERSION, Statement, tables, texts
+from integration_sdk._system import can_lock, lock, sync_directory, unlock
+from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
+
+T = TypeVar("T")
+
+APPLICATION_ID: Final = 0x70757368  # "push"
+OLDEST: Final = (3, 38)
+_MAGIC: Final = b"SQLite format 3\0"
+_UNCERTAIN: Final = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+"""After these the file has to be opened and read again: a failed write may have worked."""
+_NO_DAMAGE: Final = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+"""Errors of the disk, the system or another program, which say nothing about the file."""
+
+
+class Sqlite:
+    """A file and its thread. Opened by `open`; belongs to the event loop that opened it."""
+
+    words: Final = SQLITE
+    shared: Final = False
+    connections: Final = 1
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._thread = ThreadPoolExecutor(1, "integration_sdk journal")
+        self._lock: int | None = None
+        self._db: sqlite3.Connection
+        self._broken: str | None = None
+
+    @classmethod
+    async def open(cls, path: Path) -> Sqlite:
+        """Lock and open a file; make it if it is missing.
+
+        Raises:
+            ConfigurationError: This Python has a SQLite that is too old.
+            JournalInUse: Another process or store has it open.
+            JournalError: It is somebody else's, not a store, damaged, or cannot be opened.
+        """
+        file = cls(path)
+        try:
+            await file._do(file._open)
+        except BaseException:
+            file._thread.submit(file._close)  # if the caller was cancelled, it may open later
+            file._thread.shutdown(wait=False)
+            raise
+        return file
+
+    async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
+        """Return the rows of each statement, once all are on stable storage."""
+        return await self._do(self._transact, work)
+
+    async def close(self) -> None:
+        """Checkpoint the log, and unlock."""
+        await self._do(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _do(self, work: Callable[..., T], *values: object) -> T:
+        # A caller that is cancelled leaves it to the thread to end what it has begun.
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it writes no more, and has to be opened again."""
+        return self._broken is not None
+
+    # In the thread
+
+    def _open(self) -> None:
+        _check_version()
+        try:
+            self._lock = _locked(self.path)
+            os.close(_own_file(self.path))
+            self._db = self._connected()
+            real = self.path.resolve()  # a directory's link that is set anew moves nothing
+            self._names = [(one, one.stat()) for one in (real, _lock_of(real))]
+        except OSError as error:
+            raise JournalError(f"The journal {self.path} cannot be opened: {error}.") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        with _readable(self.path):
+            db = _connect(self.path, "rw")
+            try:
+                if _is_blank(db, self.path):
+                    db.execute("BEGIN EXCLUSIVE")
+                    for statement in tables(SQLITE):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    db.execute("COMMIT")
+                    sync_directory(self.path.parent)
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("PRAGMA secure_delete = ON")  # or a record stays until it is overwritten
+            except BaseException:
+                db.close()
+                raise
+        return db
+
+    def _transact(self, work: Sequence[Statement]) -> list[list[Any]]:
+        if self._broken is None and not all(_is_still(*one) for one in self._names):
+            self._broken = "it, or its lock, was moved, deleted or replaced while it was open"
+        if self._broken is not None:
+            raise self._not_written(self._broken)
+        try:
+            self._db.execute("BEGIN")
+            found = [self._db.execute(text, _named(values)).fetchall() for text, values in work]
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                self._broken = str(error) if _code(error) in _UNCERTAIN else None
+                raise self._not_written(str(error)) from error
+            raise
+        return found
+
+    def _not_written(self, why: str) -> JournalError:
+        reopen = " (reopen it to continue)" if self._broken else ""
+        return JournalError(f"The journal {self.path} could not be written: {why}{reopen}.")
+
+    def _close(self) -> None:
+        held, self._lock = self._lock, None
+        try:
+            if hasattr(self, "_db"):
+                self._db.close()
+        finally:
+            if held is not None:
+                unlock(held)
+
+
+def read_file(path: Path, scope: str) -> list[Any]:
+    """Return all rows of a file as they are read, also while a program has it open.
+
+    Raises:
+        JournalError: It is not a store, damaged, or not readable.
+    """
+    _check_version()
+    _refuse_others(path)
+    found, last, all_rows = list[Any](), 0, texts(SQLITE).all_rows
+    if not path.exists() or not path.stat().st_size:
+        return found
+    with _readable(path), closing(_connect(path, "ro")) as db:
+        db.execute("BEGIN")  # all as of one moment
+        if _is_blank(db, path):
+            return found
+        while portion := db.execute(all_rows, _named((scope, last))).fetchall():
+            found += portion
+            last = portion[-1][-1]
+    return found
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=64)
+
+
+def _named(values: Sequence[object]) -> dict[str, object]:
+    return {str(number): value for number, value in enumerate(values, 1)}
+
+
+def _code(error: sqlite3.Error) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+# Whose it is, and what
+
+
+def _check_version() -> None:
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise ConfigurationError(
+            f"a journal in a file needs SQLite {'.'.join(map(str, OLDEST))} or later, but this "
+            f"Python has {sqlite3.sqlite_version}: use a newer Python, or a postgresql:// URL"
+        )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say in words what SQLite finds wrong with a file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if _code(error) in _NO_DAMAGE:
+            raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
+        raise JournalError(
+            f"The journal {path} is damaged ({error}) and was not changed: restore a backup, and "
+            "keep the damaged file."
+        ) from error
+
+
+def _is_blank(db: sqlite3.Connection, path: Path) -> bool:
+    """Return whether a file has no tables yet.
+
+    Raises:
+        JournalError: It has tables that are not ours, or of another version.
+        sqlite3.Error: It is damaged.
+    """
+    (check,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    if check != "ok":
+        raise sqlite3.DatabaseError(check)
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (count,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not count and not application:
+        return True
+    if application != APPLICATION_ID:
+        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
+    known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'versions'").fetchone()
+    (version,) = db.execute(texts(SQLITE).version).fetchone() if known else (0,)
+    if version != VERSION:
+        raise JournalError(
+            f"The journal {path} has tables of version {version}, but this SDK needs {VERSION}: "
+            "use the SDK that made it, or another file."
+        )
+    return False
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + "-lock")
+
+
+def _locked(path: Path) -> int:
+    if not can_lock():
+        raise JournalError(
+            f"The journal {path} cannot be locked: that needs a POSIX system, such as Linux or "
+            "macOS. Without journal=, pushes are kept in memory."
+        )
+    _refuse_others(path)
+    held = _own_file(_lock_of(path))
+    try:
+        lock(held)
+    except BlockingIOError as error:
+        unlock(held)
+        raise JournalInUse(
+            f"The journal {path} is in use by another process or client: "
+            "stop that one first, or use another file."
+        ) from error
+    except OSError as error:
+        unlock(held)
+        raise JournalError(
+            f"The journal {path} cannot be locked: {error.strerror}. Keep it on a local disk."
+        ) from error
+    return held
+
+
+def _own_file(path: Path) -> int:
+    """Open or create a file that only its owner can access; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuse what is no database, before anything of it is changed, even its mode."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise JournalError(
+            f"The journal {path} cannot be opened: it is a link, or no regular file. "
+            "Name the file itself."
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise JournalError(
+                f"The journal {path} cannot be opened: there is no folder {path.parent}."
+            ) from None
+        return
+    except OSError as error:
+        raise JournalError(f"The journal {path} cannot be read: {error.strerror}.") from error
+    if head and head != _MAGIC:
+        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
+
+
+def _is_still(path: Path, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), file)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # cannot be told
+        return True

@@ -1,0 +1,275 @@
+"""`Store`: a place for state that outlives a call, a block or a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from integration_sdk._checks import is_number, whole_number
+from integration_sdk._store2.journal import Journal, read_rows
+from integration_sdk._store2.postgres import (
+    Postgres,
+    PostgresListener,
+    is_url,
+    shown,
+    without_password,
+)
+from integration_sdk._store2.rate import Limit, LocalRates, RateKeeper, SharedRates, StoreRate
+from integration_sdk._store2.row import Owner, Row
+from integration_sdk._store2.sql import Database, texts
+from integration_sdk._store2.sqlite import Sqlite, read_file
+from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
+
+
+class Store:
+    """Storage for pushes and rates: a SQLite file, or a PostgreSQL database.
+
+    Pass it as ``journal=``, or use its `rate`. ``Store("state.db")`` is a SQLite file, for one
+    process at a time; it survives crashes and power loss. ``Store("postgresql://...")`` is a
+    database for any number of processes. A store opens at its first use, for one event loop at a
+    time; close it with `aclose` or ``async with``.
+
+    Example::
+
+        async with Store("postgresql://...") as store:
+            async with Client(rate=store.rate(per_second=95)) as client:
+                async with client.coordinator(journal=store) as pushes:
+                    ...
+
+    A scope belongs to one service: the base URL and dialect of the client that first uses it. A
+    client of another service is refused before anything is read or sent, because the recorded ids
+    and references mean nothing there.
+
+    Args:
+        where: The path of a file. ``-lock`` is created beside it, and ``-wal`` and ``-shm`` while
+            it is open; only their owner can read them. Needs SQLite 3.38 or later. Or the URL of a
+            PostgreSQL database, in the form that libpq takes, with the extra
+            ``integration-sdk[postgres]``.
+        scope: Separates services in one file or database, which can hold many scopes.
+        schema: The schema of the tables in a database. The first use creates them, if its role is
+            allowed to.
+        wait_for_database: Seconds to wait for a database that cannot be reached, before
+            `StoreUnavailable` is raised.
+        lease: Seconds of silence after which a worker of a database counts as dead, and others
+            go on with its pushes. It says so three times as often that it is alive.
+
+    Raises:
+        ConfigurationError: An argument is invalid, or the extra is missing.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str],
+        scope: str = "default",
+        *,
+        schema: str = "integration_sdk",
+        wait_for_database: float = 30.0,
+        lease: float = 15.0,
+    ) -> None:
+        self._scope = _printable("scope", scope)
+        if not (is_number(wait_for_database) and 0 <= wait_for_database < inf):
+            raise ConfigurationError(
+                f"wait_for_database must be 0 seconds or more, not {wait_for_database!r}"
+            )
+        if not (is_number(lease) and 1 <= lease < inf):
+            raise ConfigurationError(f"lease must be 1 second or more, not {lease!r}")
+        self._lease = lease
+        self._database: Postgres | None = None
+        self._path = Path()
+        if is_url(where):
+            self._database = Postgres(str(where), wait_for_database, schema)
+        elif is_path(where):
+            self._path = Path(where)
+        else:
+            raise ConfigurationError(
+                "a Store takes the path of a file or a postgresql:// URL, not "
+                f"{shown(where)} (without a journal, pushes are kept in memory)"
+            )
+        self._rates: RateKeeper = LocalRates()
+        if self._database is not None:
+            self._rates = SharedRates(self._database)
+        self._file: Sqlite | None = None
+        self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocks = 0
+        self._lent: Journal | None = None
+        self._is_lent = False
+
+    def __repr__(self) -> str:
+        where = self._database and without_password(self._database.url)
+        scope = "" if self._scope == "default" else f", scope={self._scope!r}"
+        return f"Store({str(where or self._path)!r}{scope})"
+
+    async def __aenter__(self) -> Self:
+        self._check_loop()
+        self._blocks += 1
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._blocks -= 1
+        if not self._blocks:  # else another task is in a block of its own
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Finish pending work and close the store. Leave the blocks that use it first."""
+        self._check_loop()
+        await self.take_back()
+        file, self._file = self._file, None
+        if file is not None:
+            await file.close()
+        if self._database is not None:
+            self._database.close()
+            await asyncio.sleep(0)  # a transport that was aborted is closed in the next turn
+        self._loop = None
+
+    def _check_loop(self) -> None:
+        loop, before = asyncio.get_running_loop(), self._loop
+        if before is loop:
+            return
+        if before is not None and not before.is_closed():
+            raise JournalError(
+                f"{self} is in use by another event loop that still runs: use a Store for each "
+                "loop and thread, or close it there first"
+            )
+        # A coordinator or connection of a loop that was closed has ended with it.
+        self._loop, self._opening, self._lent, self._is_lent = loop, asyncio.Lock(), None, False
+        if self._database is not None:
+            self._database.start_again()
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes can use it at the same time."""
+        return self._database is not None
+
+    def for_others(self) -> dict[str, Any]:
+        """Return the arguments for the same store in another process, with the password."""
+        where = self._database
+        if where is None:
+            raise ConfigurationError(f"{self} is for one process; several need a postgresql:// URL")
+        return {
+            "where": where.url,
+            "scope": self._scope,
+            "schema": where.schema,
+            "wait_for_database": where.wait_for_database,
+            "lease": self._lease,
+        }
+
+    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
+        """Return a limit shared by all clients that use this store, for ``Client(rate=)``.
+
+        A database shares it among all processes and hosts. A file shares it among the clients of
+        this process that use this `Store`. Set it a little below the service's limit: at 95 a
+        second where 100 are allowed, refusals are rare.
+
+        Args:
+            per_second: Calls that may leave in a second, retries included.
+            burst: Calls that may leave at once after a pause.
+            name: Clients with the same name share the limit. Use one name for each account.
+
+        Raises:
+            ConfigurationError: An argument is invalid.
+        """
+        if not (is_number(per_second) and 0 < per_second < inf):
+            raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
+        whole_number("burst", burst, 1, 10**6)
+        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._rates)
+
+    # For coordinators and the command
+
+    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Journal:
+        """Return the rows of pushes, to one coordinator at a time.
+
+        Args:
+            base_url: The service that the borrower calls; None if it calls none.
+            dialect: The dialect of that service.
+
+        Raises:
+            ConfigurationError: The scope belongs to another service.
+            JournalInUse: Another coordinator uses it, or another process has the file open.
+            JournalError: The file belongs to another user, is not a journal, or is damaged.
+            StoreUnavailable: The database cannot be reached.
+        """
+        self._check_loop()
+        if self._is_lent:
+            raise JournalInUse(
+                f"{self} is in use by another coordinator: leave its block first, or use "
+                "another store"
+            )
+        self._is_lent = True  # so that no other gets it meanwhile
+        try:
+            database = await self._opened()
+            if base_url is not None:
+                await self._bind(database, Owner(self._scope, base_url, dialect))
+            self._lent = Journal(database, self._scope, self._lease)
+            if self._database is not None:
+                listener = PostgresListener(self._database)
+                self._lent = Journal(
+                    database, self._scope, self._lease, listener, self._database.schema
+                )
+        except BaseException:
+            self._is_lent = False
+            raise
+        return self._lent
+
+    async def take_back(self) -> None:
+        """Release the rows for the next coordinator, in this process or another."""
+        journal, self._lent = self._lent, None
+        try:
+            if journal is not None:
+                await journal.close()
+        finally:
+            self._is_lent = False
+
+    async def recorded(self) -> list[Row]:
+        """Return a snapshot of all rows of pushes, even while another program writes them."""
+        if self._database is None:
+            return read_rows(await asyncio.to_thread(read_file, self._path, self._scope))
+        self._check_loop()
+        return await Journal(self._database, self._scope).everything()
+
+    async def _opened(self) -> Database:
+        if self._database is not None:
+            await self._database.run([("SELECT 1", ())])
+            return self._database
+        async with self._opening:
+            if self._file is not None and self._file.is_left:
+                left, self._file = self._file, None
+                await left.close()
+            if self._file is None:
+                self._file = await Sqlite.open(self._path)
+        return self._file
+
+    async def _bind(self, database: Database, client: Owner) -> None:
+        say = texts(database.words)
+        _, ((*found,),) = await database.run([(say.bind, client), (say.owner, (self._scope,))])
+        owner = Owner(*found)
+        if owner != client:
+            scope = "" if self._scope == "default" else f"scope {self._scope!r} of "
+            raise ConfigurationError(
+                f"{scope}{self} belongs to {owner.base_url} (dialect {owner.dialect}), but this "
+                f"client is for {client.base_url} (dialect {client.dialect}). Nothing was read or "
+                "sent. Use a store or scope of its own for each service, or pass the base_url= and "
+                "dialect= that the store belongs to"
+            )
+
+
+def _printable(name: str, value: object) -> str:
+    if not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise ConfigurationError(f"{name} must be a printable str that is not blank, not {value!r}")
+    return value
+
+
+def is_path(where: object) -> bool:
+    """Return whether *where* may be the path of a file."""
+    if not isinstance(where, str | os.PathLike) or "://" in os.fspath(where):
+        return False
+    return bool(Path(where).name)
