@@ -120,6 +120,12 @@ class RequestContext:
         """Send *request* and return the answer, whatever its status; see `Session.send`."""
         return await self.session.send(request, self.settings, patience=patience)
 
+    async def send_once(
+        self, request: Request, *, before: Callable[[], Awaitable[None]] | None = None
+    ) -> Response:
+        """Send *request* exactly once; see `Session.send_once`."""
+        return await self.session.send_once(request, self.settings, before=before)
+
     def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
         """Wait for *request*'s turn, to send it once; see `Session.slot`."""
         return self.session.slot(request, self.settings)

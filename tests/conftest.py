@@ -20,6 +20,7 @@ from hypothesis import settings
 
 from benchmarks.virtual_service import Service
 from integration_sdk import Listing, testing
+from tests.support.loops import LOOPS, RunOnLoop
 from tests.support.pager_support import Serve
 from tests.support.postgres import Server, postgres_server
 from tests.support.push_support import Connect, Journal
@@ -58,6 +59,12 @@ def postgres() -> Iterator[Server]:
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal | Path:
     """A journal that keeps everything, in memory and in a file: both promise the same."""
     return Journal() if request.param == "memory" else tmp_path / "pushes.db"
+
+
+@pytest.fixture(params=LOOPS)
+def run_on_loop(request: pytest.FixtureRequest) -> RunOnLoop:
+    """Return what runs a journey: on asyncio, uvloop and, from 3.12 on, with eager tasks."""
+    return RunOnLoop(LOOPS[request.param])
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ class Call:
         pauses: Pauses so far that were drawn, not named by the service.
         paid_after: Attempts after which the retry budget paid for another; -1 for none.
         waited: Seconds waited so far.
-        timeout: Seconds from its start to its deadline, for the table of timers; None for no limit.
+        timer: Stops it at its deadline; None if it has none.
         waits_for: What it waits for while it is not being sent.
         sending: The current attempt; None between two.
         last: The result of the previous attempt.
@@ -123,7 +123,7 @@ class Call:
     pauses: int = 0
     paid_after: int = -1
     waited: float = 0.0
-    timeout: float | None = None
+    timer: asyncio.TimerHandle | None = None
     waits_for: str = "its turn"
     sending: Attempt | None = None
     last: Reply | None = None
@@ -222,7 +222,6 @@ def new_call(request: Request, options: CallOptions, now: float, patience: float
         now + min(limits, default=math.inf),
         own if wanted is None or own is Priority.PREFETCH else wanted,
         patience is not None,
-        timeout=min(limits, default=None),
     )
 
 

@@ -11,8 +11,7 @@ import logging
 import math
 import os
 from collections.abc import AsyncGenerator
-from typing import Any, Self
-from weakref import WeakMethod
+from typing import Self
 
 from attrs import define, field
 
@@ -44,12 +43,10 @@ class OpenSession:
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
     _in_line: dict[Call, asyncio.Future[Response | None]] = field(init=False, factory=dict)
     _look_again: asyncio.TimerHandle | None = field(init=False, default=None)
+    _looks_at: float = field(init=False, default=math.inf)
+    """When `_look_again` fires; not every loop's handle can tell."""
     _earliest: float = field(init=False, default=math.inf)
     """No call in line has a deadline before that."""
-    _by_timeout: dict[float, dict[Call, None]] = field(init=False, factory=dict)
-    """Running calls: those of one timeout end in the order in which they began, so that one timer,
-    for the first of them, does for all. A timer for each call costs 7 us."""
-    _timers: dict[float, asyncio.TimerHandle] = field(init=False, factory=dict)
 
     @classmethod
     async def open(cls, transport: Transport, limiter: Limiter) -> Self:
@@ -88,38 +85,14 @@ class OpenSession:
     def begin(self, call: Call) -> None:
         """Add *call*, and stop it at its deadline."""
         self.calls.add(call)
-        timeout = call.timeout
-        if timeout is None:
-            return
-        running = self._by_timeout.get(timeout)
-        if running is None:
-            running = self._by_timeout[timeout] = {}
-            self._set_timer(call.deadline, timeout)
-        running[call] = None
-
-    def _set_timer(self, at: float, timeout: float) -> None:
-        # It outlives the calls, and must not keep a client that nobody has closed.
-        weakly = WeakMethod(self._stop_due)
-        self._timers[timeout] = self.loop.call_at(at, _call_if_alive, weakly, timeout)
-
-    def _stop_due(self, timeout: float) -> None:
-        now, running = self._timers.pop(timeout).when(), self._by_timeout[timeout]
-        for call in list(running):
-            if call.deadline > now:
-                self._set_timer(call.deadline, timeout)
-                return
-            del running[call]
-            call.stop()
-        del self._by_timeout[timeout]
+        if call.deadline < math.inf:
+            call.timer = self.loop.call_at(call.deadline, call.stop)
 
     def leave(self, call: Call) -> None:
         """Remove *call*, which has ended."""
         self.calls.discard(call)
-        if call.timeout is not None and (running := self._by_timeout.get(call.timeout)):
-            running.pop(call, None)
-            if call.patient and not running:  # no other call has the same
-                self._timers.pop(call.timeout).cancel()
-                del self._by_timeout[call.timeout]
+        if call.timer is not None:
+            call.timer.cancel()
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -140,8 +113,6 @@ class OpenSession:
         try:
             await self._wait_until_empty()
         finally:
-            for timer in self._timers.values():
-                timer.cancel()
             await self._lifetime.aclose()
 
     async def _wait_until_empty(self) -> None:
@@ -204,15 +175,14 @@ class OpenSession:
         while self._wake_ready(now):
             pass  # the next may have the turn that came back
         when = self.limiter.next_wake(now)
-        timer = self._look_again
-        if when is None or (timer is not None and timer.when() <= when):
+        if when is None or self._looks_at <= when:
             return
-        if timer is not None:
-            timer.cancel()
-        self._look_again = self.loop.call_at(when, self._due)
+        if self._look_again is not None:
+            self._look_again.cancel()
+        self._look_again, self._looks_at = self.loop.call_at(when, self._due), when
 
     def _due(self) -> None:
-        self._look_again = None
+        self._look_again, self._looks_at = None, math.inf
         self._let_through()
 
     def _wake_ready(self, now: float) -> bool:
@@ -236,11 +206,6 @@ class OpenSession:
         self.limiter.leave_line(call)
         if not future.done():
             future.set_result(closed_by)
-
-
-def _call_if_alive(method: WeakMethod[Any], timeout: float) -> None:
-    if (alive := method()) is not None:
-        alive(timeout)
 
 
 async def _stay_open(transport: Transport) -> AsyncGenerator[None]:

@@ -262,6 +262,52 @@ class Session:
             return ending
         raise ending.error  # here, so that no exception of aiohttp is chained to it
 
+    async def send_once(
+        self,
+        request: Request,
+        options: CallOptions,
+        *,
+        before: Callable[[], Awaitable[None]] | None = None,
+    ) -> Response:
+        """Send *request* exactly once, and return its answer, whatever the status.
+
+        Args:
+            request: The request.
+            options: Its settings; the retry policy is not used.
+            before: Awaited when the turn has come and before the first byte leaves, such as to
+                record that it leaves. What it raises is raised here, and nothing is sent. The
+                timeout does not stop it.
+
+        Raises:
+            NotSent: Nothing was sent: no turn in time, no API key, or no connection.
+            AnswerLost, MalformedResponse, ResponseTooLarge: It may have been sent, but there is
+                no usable answer.
+            TooManyRequests, ServiceUnavailable: Nothing was sent (``attempts`` is 0), because the
+                service has asked for a pause that ends after the deadline.
+            ClientClosed: Nothing was sent; as for `send`.
+        """
+        state = self._state_of_this_loop() or await self._open()
+        call = new_call(request, options, state.loop.time(), None)
+        state.begin(call)
+        try:
+            ending = await self._in_time(state, call, self._take_turn)
+            if ending is None:
+                try:
+                    if before is not None:
+                        await before()
+                    ending = await self._in_time(state, call, self._send_once)
+                finally:
+                    if not call.attempts:
+                        state.unused(call)
+            call.ending = ending
+        except BaseException as error:
+            self._over(state, call, error)
+            raise
+        self._over(state, call, ending)
+        if isinstance(ending, Response):
+            return ending
+        raise ending.error  # here, so that no exception of aiohttp is chained to it
+
     @asynccontextmanager
     async def slot(self, request: Request, options: CallOptions) -> AsyncGenerator[Slot]:
         """Wait for *request*'s turn; in the block, `Slot.send` sends it once.

@@ -111,7 +111,14 @@ class Lost(Exception):
 
 
 class Unusable(aiohttp.ClientConnectionError):
-    """An idle connection that was closed, or on which something arrived that answers nothing."""
+    """A connection that was closed, or on which something arrived that answers nothing.
+
+    Nothing was sent on it. If it was idle in the pool, another takes its place.
+    """
+
+    def __init__(self, *, was_idle: bool) -> None:
+        super().__init__()
+        self.was_idle = was_idle
 
     def __str__(self) -> str:
         return "it had closed the connection, or sent something unasked"
@@ -149,7 +156,7 @@ def _has_proxy(lender: aiohttp.ClientSession, url: URL) -> bool:
 _CLOSED: Final = getattr(select, "POLLRDHUP", 0)  # where the system has it, as Linux does
 _under_way: ContextVar[Attempt] = ContextVar("integration_sdk_attempt")
 _used: Final[WeakSet[Any]] = WeakSet()
-"""The connections that have carried a write."""
+"""The connections that have carried a request."""
 
 
 class _NotedRequest(aiohttp.ClientRequest):
@@ -162,13 +169,11 @@ class _NotedRequest(aiohttp.ClientRequest):
 
     def send(self, conn: Connection) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
         attempt, protocol = _under_way.get(), conn.protocol
-        if protocol is None or protocol.should_close:
-            raise Unusable
-        if attempt.request.safety is Safety.WRITE:  # a read is repeated anyway
-            if _is_closed(conn.transport):
-                raise Unusable
-            attempt.reuses = protocol in _used
-            _used.add(protocol)
+        was_idle = protocol in _used
+        if protocol is None or protocol.should_close or _is_closed(conn.transport):
+            raise Unusable(was_idle=was_idle)
+        _used.add(protocol)
+        attempt.reuses = was_idle
         attempt.may_have_left = True  # no await from here to the first byte
         return super().send(conn)
 
@@ -337,17 +342,7 @@ class AiohttpTransport:
             raise ClientClosed("the aiohttp session under the client was closed")
         token = _under_way.set(attempt)
         try:
-            answer = await session.request(
-                request.method,
-                _url(self.base_url + request.target),
-                data=_payload(request.body),
-                headers=self._headers_of(request, authorization),
-                allow_redirects=False,
-                raise_for_status=False,
-                timeout=_timeouts(attempt.read_timeout, by_proxy=self._proxy is not None),
-                trace_request_ctx=attempt,
-                skip_auto_headers=_not_to_add(request),
-            )
+            answer = await self._answer(session, attempt, authorization)
             try:
                 return await self._read(request, answer)
             finally:
@@ -355,7 +350,7 @@ class AiohttpTransport:
         except (*ERRORS, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
                 raise
-            if isinstance(error, Lost) and attempt.reuses:
+            if isinstance(error, Lost) and attempt.reuses and request.safety is Safety.WRITE:
                 self._keep_no_idle_writes()
             return failure(
                 request,
@@ -366,6 +361,29 @@ class AiohttpTransport:
             )
         finally:
             _under_way.reset(token)
+
+    async def _answer(
+        self, session: aiohttp.ClientSession, attempt: Attempt, authorization: Hidden
+    ) -> aiohttp.ClientResponse:
+        """Send over the first connection of the pool that is still open, or a new one."""
+        request = attempt.request
+        while True:
+            try:
+                return await session.request(
+                    request.method,
+                    _url(self.base_url + request.target),
+                    data=_payload(request.body),
+                    headers=self._headers_of(request, authorization),
+                    allow_redirects=False,
+                    raise_for_status=False,
+                    timeout=_timeouts(attempt.read_timeout, by_proxy=self._proxy is not None),
+                    trace_request_ctx=attempt,
+                    skip_auto_headers=_not_to_add(request),
+                )
+            except Unusable as error:
+                # Ends: each time the pool has one connection less.
+                if not error.was_idle or attempt.may_have_left:
+                    raise
 
     async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Response | Failure:
         is_error = answer.status >= 400

@@ -1,0 +1,141 @@
+"""`Session.send_once`: one turn, then *before*, then one transmission."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from integration_sdk import RetryPolicy
+from integration_sdk._http import CallOptions
+from integration_sdk.errors import AnswerLost, IntegrationError, NotSent
+from tests.support.loops import RunOnLoop
+from tests.support.session_support import (
+    ONE_CALL,
+    RawServer,
+    VirtualService,
+    always,
+    answer,
+    error_body,
+    raw_server,
+    read,
+    session_on,
+    unused_port,
+    virtual_session,
+    write,
+)
+
+
+async def test_nothing_leaves_before_it_is_recorded() -> None:
+    """*before* runs when the turn has come; the request is sent once, whatever comes."""
+    async with (
+        raw_server(always(answer(503, error_body(503)))) as server,
+        session_on(server) as session,
+    ):
+
+        async def record() -> None:
+            await asyncio.sleep(0)
+            assert not server.requests
+            assert session.stats().in_flight == 1
+
+        response = await session.send_once(write(), ONE_CALL, before=record)
+
+    assert (response.status, response.attempts, len(server.requests)) == (503, 1, 1)
+
+
+async def test_what_cannot_be_recorded_is_not_sent() -> None:
+    """What *before* raises comes out, nothing is sent, and the turn is free for others."""
+
+    async def record() -> None:
+        raise RuntimeError("the disk is full")
+
+    async with raw_server(always(answer())) as server, session_on(server, connections=1) as session:
+        with pytest.raises(RuntimeError, match="disk is full"):
+            await session.send_once(write(), ONE_CALL, before=record)
+        assert not server.requests
+        assert session.stats().in_flight == 0
+        assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+async def test_an_error_says_whether_it_may_have_been_sent() -> None:
+    """NotSent for no connection, AnswerLost for a broken one; neither is sent again."""
+
+    async def breaks(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+
+    async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
+        with pytest.raises(NotSent) as unsent:
+            await session.send_once(write(), ONE_CALL)
+    async with raw_server(breaks) as server, session_on(server) as session:
+        with pytest.raises(AnswerLost) as lost:
+            await session.send_once(write(), ONE_CALL)
+
+    assert (unsent.value.attempts, lost.value.attempts, len(server.requests)) == (1, 1, 1)
+
+
+@pytest.mark.virtual_time
+async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> None:
+    """A slow commit is finished; what was recorded too late is not sent."""
+    session = virtual_session(VirtualService(latency=5), connections=1)
+    options = CallOptions(timeout=2, retry=RetryPolicy.never())
+    ends: list[str] = []
+
+    async def slow() -> None:
+        await asyncio.sleep(10)
+        ends.append("recorded")
+
+    async def send(before: float) -> None:
+        await asyncio.sleep(before)
+        try:
+            await session.send_once(write(), options, before=None if before else slow)
+        except IntegrationError as error:
+            ends.append(type(error).__name__)
+
+    await asyncio.gather(send(0), send(1), send(11))
+    assert ends == ["NotSent", "recorded", "NotSent", "AnswerLost"]
+    await session.aclose()
+
+
+def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> None:
+    """A server that closes each kept-alive connection unannounced: 0 unsent, 0 doubled."""
+
+    async def one_answer(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        writer.write(answer())
+        await writer.drain()  # and closes, without "Connection: close"
+
+    async def journey() -> None:
+        async with raw_server(one_answer) as server, session_on(server) as session:
+            for number in range(1000):
+                request = write() if number % 2 else read()
+                send = session.send if number % 4 < 2 else session.send_once
+                assert (await send(request, ONE_CALL)).attempts == 1
+            assert session.stats().budget == 500
+        assert len(server.requests) == 1000
+
+    run_on_loop(journey())
+
+
+def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> None:
+    """On every kind of loop, however many there are and whatever came before."""
+
+    async def silent(
+        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await server.receive(reader)
+        await asyncio.sleep(60)
+
+    async def journey() -> None:
+        options = CallOptions(timeout=0.1, retry=RetryPolicy.never())
+        async with raw_server(silent) as server, session_on(server) as session:
+            for _ in range(2):
+                calls = [session.send(read(), options) for _ in range(30)]
+                ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+                assert {type(end) for end in ends} <= {AnswerLost, NotSent}
+                assert all("timeout of 0.1 s expired" in str(end) for end in ends)
+
+    run_on_loop(journey())
