@@ -18,7 +18,6 @@ from yarl import URL
 
 import integration_sdk
 from integration_sdk import _checks
-from integration_sdk._answer_parts import Quota
 from integration_sdk._context import RequestContext
 from integration_sdk._http import (
     ApiKeySource,
@@ -41,6 +40,7 @@ from integration_sdk._resources import (
 )
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
+from integration_sdk.models import Quota
 
 if TYPE_CHECKING:
     from integration_sdk._push.poller import Poller

@@ -18,13 +18,13 @@ from integration_sdk._http.responses import Response
 from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
 from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
-from integration_sdk._warnings import warn_if_legacy
+from integration_sdk._text import warn_if_legacy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ApiError, MalformedResponse, fresh_copy
 
 if TYPE_CHECKING:
-    from integration_sdk._options.check import Problem, PushOptions
-    from integration_sdk.models import PushOperation
+    from integration_sdk._options.check import PushOptions
+    from integration_sdk.models import Problem, PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -133,7 +133,7 @@ class RequestContext:
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""
         body = responses.read_json(request, await self.send(request), exact=self.exact)
-        warn_if_legacy(request)
+        warn_if_legacy(request, request.replacement)
         return body
 
     async def push(self, request: Request) -> PushOperation:

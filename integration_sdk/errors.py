@@ -55,9 +55,8 @@ from copy import copy
 from datetime import datetime
 from typing import Any, TypeVar
 
-import integration_sdk
-from integration_sdk._answer_parts import ErrorBody
-from integration_sdk._printable import printable
+from integration_sdk._text import printable
+from integration_sdk.models import ErrorBody, Problem, PushOperation
 
 
 class IntegrationError(Exception):
@@ -326,7 +325,7 @@ class PushError(IntegrationError):
     """A push did not end in Success. ``operation`` is its last known state, if any."""
 
     def __init__(
-        self, message: str, *, operation: integration_sdk.PushOperation | None = None, **facts: Any
+        self, message: str, *, operation: PushOperation | None = None, **facts: Any
     ) -> None:
         super().__init__(message, **facts)
         self.operation = operation
@@ -335,11 +334,9 @@ class PushError(IntegrationError):
 class InvalidRecord(PushError):
     """The record is invalid and was not sent. ``problems`` says why."""
 
-    def __init__(
-        self, message: str, *, problems: Sequence[integration_sdk.Problem] = (), **facts: Any
-    ) -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
         super().__init__(message, **facts)
-        self.problems: tuple[integration_sdk.Problem, ...] = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
 
     def _named(self) -> Iterable[object]:
         return self.problems

@@ -7,43 +7,139 @@ that the document does not name are kept in ``extra``, so a newer service loses 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, overload
 
 from attrs import Factory, field, frozen
 
-from integration_sdk._answer_parts import (
-    ErrorBody,
-    Extra,
-    Links,
-    Page,
-    Quota,
-    Validation,
-    ValidationItem,
-)
-from integration_sdk.errors import IntegrationError
+T_co = TypeVar("T_co", covariant=True)
+Extra = Mapping[str, Any]
 
-__all__ = [
-    "ErrorBody",
-    "Links",
-    "OptionEntry",
-    "OptionRule",
-    "OptionRules",
-    "OutcomeStatus",
-    "Page",
-    "PropertyDescription",
-    "PushChange",
-    "PushOperation",
-    "PushOutcome",
-    "PushRequest",
-    "PushStatus",
-    "Quota",
-    "RecordRef",
-    "Validation",
-    "ValidationItem",
-]
+
+# Pages
+
+
+@frozen(kw_only=True)
+class Links:
+    """The navigation links of a page, as the service wrote them (usually relative).
+
+    Source: "Page envelope", ``_links``.
+    """
+
+    self_: str | None = None
+    current: str | None = None
+    next: str | None = None
+    previous: str | None = None
+
+
+@frozen(kw_only=True)
+class Page(Generic[T_co]):
+    """One page of a list: a sequence of its items.
+
+    Attributes:
+        results: Up to ``page_size`` items, in the service's order.
+        page_number: Counted from 1.
+        page_size: Items per full page; the service may cap what you asked for.
+        total_results: Records in the whole result set, after any filter.
+        links: Links to the neighbouring pages; ``links.next`` is None on the last page.
+        extra: Envelope fields that the document does not name.
+
+    Source: "Page envelope (list responses)".
+    """
+
+    results: Sequence[T_co] = field(repr=lambda results: f"[{len(results)} items]")
+    page_number: int
+    page_size: int
+    total_results: int
+    links: Links = field(default=Links(), repr=False)
+    extra: Extra = field(factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self.results)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self.results[index]
+
+    @property
+    def total_pages(self) -> int:
+        """Number of pages of this size in the whole result set; 0 if it is empty."""
+        return -(-self.total_results // self.page_size) if self.page_size else 0
+
+
+# Validation, in error bodies and push operations
+
+
+@frozen(kw_only=True)
+class ValidationItem:
+    """One validation message: the item, what is wrong with it, and which validator found it."""
+
+    message: str | None = None
+    item_id: str | None = None
+    validator_name: str | None = None
+    extra: Extra = Factory(dict)
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.item_id, self.message) if part) or "no message"
+
+
+@frozen(kw_only=True)
+class Validation:
+    """Validation messages: ``errors`` explain a failure, ``warnings`` do not stop a push.
+
+    Source: "Error body" and "Push operation". Assumed: a push operation's
+    ``validation`` has the members of the error body's, as the service publishes.
+    """
+
+    errors: Sequence[ValidationItem] = field(default=(), eq=tuple)
+    warnings: Sequence[ValidationItem] = field(default=(), eq=tuple)
+    extra: Extra = Factory(dict)
+
+
+@frozen(kw_only=True)
+class ErrorBody:
+    """The body of an error response.
+
+    ``status_code`` is the body's; the HTTP status counts, even if they differ.
+    Quote ``correlation_id`` when you write to the service's support.
+
+    Source: "Error body".
+    """
+
+    status_code: int | None = None
+    service: str | None = None
+    error: str | None = None
+    correlation_id: str | None = None
+    validation: Validation | None = None
+    can_be_retried: str | None = None
+    detailed_error_code: int | None = None
+    extra: Extra = Factory(dict)
+
+
+# Rate limits
+
+
+@frozen(kw_only=True)
+class Quota:
+    """The last ``X-Rate-Limit-*`` headers seen. Assumed: published, not in the document.
+
+    Attributes:
+        limit: Number of requests allowed in the period.
+        remaining: Number of requests left in it.
+        reset: When the period ends, in UTC; None if the service did not say.
+    """
+
+    limit: int | None = None
+    remaining: int | None = None
+    reset: datetime | None = None
 
 
 # Pushes
@@ -156,36 +252,12 @@ class PushOperation:
 
     @property
     def is_final(self) -> bool:
-        """Whether the status will no longer change."""
-        return self.status.is_final
+        """Whether the status will no longer change.
 
-
-def _plain(value: Any) -> Any:
-    """Return the plain str or int of an enum member, for use in URLs and on disk."""
-    match value:
-        case str() if type(value) is not str:
-            return str.__str__(value)
-        case int() if type(value) not in {int, bool}:
-            return int(value)
-    return value
-
-
-# Type checkers and help() take the type of an argument from its converter.
-
-
-def _text(value: str) -> str:
-    plain: str = _plain(value)
-    return plain
-
-
-def _maybe_text(value: str | None) -> str | None:
-    plain: str | None = _plain(value)
-    return plain
-
-
-def _maybe_minutes(value: int | None) -> int | None:
-    plain: int | None = _plain(value)
-    return plain
+        Assumed: a push with an unknown status has ended if it has a time of completion.
+        """
+        ended = self.status is PushStatus.UNKNOWN and self.completed_on_utc is not None
+        return ended or self.status.is_final
 
 
 @frozen
@@ -222,14 +294,14 @@ class PushRequest:
             if its answer is lost.
     """
 
-    company_id: str = field(converter=_text)
-    connection_id: str = field(converter=_text)
-    data_type: str = field(converter=_text)
+    company_id: str
+    connection_id: str
+    data_type: str
     record: Any = field(repr=_size)
-    reference: str | None = field(default=None, kw_only=True, converter=_maybe_text)
-    record_id: str | None = field(default=None, kw_only=True, converter=_maybe_text)
-    timeout_minutes: int | None = field(default=None, kw_only=True, converter=_maybe_minutes)
-    natural_key: str | None = field(default=None, kw_only=True, converter=_maybe_text)
+    reference: str | None = field(default=None, kw_only=True)
+    record_id: str | None = field(default=None, kw_only=True)
+    timeout_minutes: int | None = field(default=None, kw_only=True)
+    natural_key: str | None = field(default=None, kw_only=True)
 
 
 class OutcomeStatus(StrEnum):
@@ -262,60 +334,6 @@ class OutcomeStatus(StrEnum):
     INVALID = "INVALID"
     IN_DOUBT = "IN_DOUBT"
     PENDING = "PENDING"
-
-
-@frozen(kw_only=True)
-class PushOutcome:
-    """The result of one `PushRequest`.
-
-    Example::
-
-        async for outcome in pushes.run(requests):
-            if outcome.status is OutcomeStatus.SUCCESS:
-                print(outcome.reference, outcome.key)
-            elif isinstance(outcome.error, PushInDoubt):  # IN_DOUBT
-                print("decide about", outcome.error.intent, outcome.error.candidates)
-            else:
-                print(outcome.reference, outcome.status, outcome.reasons)
-
-    Attributes:
-        status: See `OutcomeStatus`.
-        request: The request.
-        operation: The last known state; None if there is no push, or none was found.
-        error: Why the status is not SUCCESS, as an exception; None for SUCCESS.
-
-    Guide: docs/guides/in-doubt.md.
-    """
-
-    status: OutcomeStatus
-    request: PushRequest
-    operation: PushOperation | None = None
-    error: IntegrationError | None = None
-
-    @property
-    def reference(self) -> str | None:
-        """The request's reference."""
-        return self.request.reference
-
-    @property
-    def key(self) -> str | None:
-        """The push operation's key; None if there is no operation."""
-        return self.operation.push_operation_key if self.operation else None
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why the status is not SUCCESS: a text for each problem. Empty for SUCCESS."""
-        return self.error.reasons if self.error else ()
-
-    def raise_for_status(self) -> PushOutcome:
-        """Return self if the push succeeded, else raise ``error``."""
-        if self.error is not None:
-            raise self.error
-        return self
-
-    def result(self) -> PushOperation:
-        """Return the operation if the push succeeded, else raise ``error``."""
-        return cast("PushOperation", self.raise_for_status().operation)  # a success has one
 
 
 # Push options
@@ -376,3 +394,53 @@ class PropertyDescription:
     options: Sequence[OptionEntry] = ()
     validation: OptionRules = OptionRules()
     extra: Extra = Factory(dict)
+
+
+# Problems of a record
+
+
+class ProblemCode(StrEnum):
+    """What is wrong, as a code for programs."""
+
+    REQUIRED = "required"
+    """A required property is missing, null or empty."""
+    NOT_A_CHOICE = "not_a_choice"
+    """The value is not one of the choices."""
+    WRONG_TYPE = "wrong_type"
+    """The value is not of the property's type."""
+    UNLISTED = "unlisted"
+    """The options do not list the property; the platform may drop it."""
+    RULE = "rule"
+    """A rule in plain words, such as a maximum length, is broken."""
+
+
+class Severity(StrEnum):
+    """ERROR: the push would fail. WARNING: it may fail, or lose part of the record."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@frozen
+class Problem:
+    """A problem in a record, found by checking it against the push options.
+
+    Attributes:
+        path: For example ``lineItems[2].quantity``; empty for the record itself.
+        code: See `ProblemCode`.
+        message: A sentence that says what would be right.
+        severity: See `Severity`.
+    """
+
+    path: str
+    code: ProblemCode
+    message: str
+    severity: Severity = Severity.ERROR
+
+    @property
+    def is_error(self) -> bool:
+        """Whether this is an error, not only a warning."""
+        return self.severity is Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message

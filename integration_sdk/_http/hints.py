@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from integration_sdk._answer_parts import Quota
 from integration_sdk._records.codec import parse_utc, to_utc
+from integration_sdk.models import Quota
 
 UNIX_TIMES_BEGIN: Final = 1e9
 """Numbers from here on are Unix times, not seconds from now."""

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from attrs import define, field, frozen, setters
 
-from integration_sdk._answer_parts import ErrorBody, Quota
 from integration_sdk._http import statuses
 from integration_sdk._http.hints import read_quota, read_retry_after
 from integration_sdk._http.requests import Phase, Request, Safety
@@ -31,6 +30,7 @@ from integration_sdk.errors import (
     PaymentRequired,
     SyncScheduleNotAllowed,
 )
+from integration_sdk.models import ErrorBody, Quota
 
 LONGEST_REASONS: Final = 2000
 """Characters of an error body that a message quotes; `ErrorBody` has all."""

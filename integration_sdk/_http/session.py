@@ -25,7 +25,6 @@ from uuid import uuid4
 import backoff
 from attrs import define, field
 
-from integration_sdk._answer_parts import Quota
 from integration_sdk._http import statuses
 from integration_sdk._http.call import (
     Call,
@@ -53,6 +52,7 @@ from integration_sdk._http.transport import CONNECTIONS, AiohttpTransport, Attem
 from integration_sdk._options_given import SharedRate
 from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
+from integration_sdk.models import Quota
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -18,12 +18,12 @@ import msgspec
 from attrs import Factory, define, field, frozen
 from msgspec import Raw
 
-from integration_sdk._answer_parts import Links
 from integration_sdk._http.requests import Request
 from integration_sdk._records.codec import without_halves
 from integration_sdk._records.pydantic_models import Reason, is_pydantic, reason
 from integration_sdk._records.reading import pydantic_reader, shape_of
 from integration_sdk.errors import InvalidItem, MalformedResponse
+from integration_sdk.models import Links
 
 Decode = Callable[[bytes], Any]
 Number = int | str | float | None

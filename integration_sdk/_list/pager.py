@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from attrs import field, frozen
 
-from integration_sdk._answer_parts import Page
 from integration_sdk._checks import needed, one_of, sendable, whole_number
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, LARGEST_PAGE, MIB, Request
 from integration_sdk._http.responses import FetchPage
@@ -41,6 +40,7 @@ from integration_sdk._list.repair import RepairWalk
 from integration_sdk._list.walk import MAX_EMPTY_PAGES, PageWalk, Walk
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, NotFound
+from integration_sdk.models import Page
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

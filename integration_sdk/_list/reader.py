@@ -27,7 +27,8 @@ from integration_sdk._list.drift import DriftWatch, ListProgress, ListReport, sh
 from integration_sdk._list.page import ItemReader, PageItems, RawPage
 from integration_sdk._list.walk import PageRequest, Walk
 from integration_sdk._system import current_task_cancelled
-from integration_sdk._warnings import warn, warn_if_legacy
+from integration_sdk._text import warn_if_legacy
+from integration_sdk._warnings import warn
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -329,7 +330,7 @@ class ListReader(Generic[T]):
             self.report.pages += 1
             self._send(waiting=False)
             if self.report.pages == 1:
-                warn_if_legacy(self.walk.request)
+                warn_if_legacy(self.walk.request, self.walk.request.replacement)
         looked_again = opened is None or 0 < page.count <= opened[1]
         if self.watch is not None and not looked_again:
             self.walk.notes += self.watch.compare(before, page, total)

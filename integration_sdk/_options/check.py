@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -20,59 +19,12 @@ from integration_sdk._options.description import Choices, Field, Limit, read_fie
 from integration_sdk._options.render import FormControl, render_form, render_schema
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import InvalidRecord
-from integration_sdk.models import PropertyDescription
+from integration_sdk.models import Problem, ProblemCode, PropertyDescription, Severity
 
 MOST_SUGGESTIONS = 20
 """Problems of one record that come with what was probably meant; it may have thousands of lines."""
 MOST_NAMES = 1000
 """Names that are searched for it; a list of choices, such as accounts, may have thousands."""
-
-
-class ProblemCode(StrEnum):
-    """What is wrong, as a code for programs."""
-
-    REQUIRED = "required"
-    """A required property is missing, null or empty."""
-    NOT_A_CHOICE = "not_a_choice"
-    """The value is not one of the choices."""
-    WRONG_TYPE = "wrong_type"
-    """The value is not of the property's type."""
-    UNLISTED = "unlisted"
-    """The options do not list the property; the platform may drop it."""
-    RULE = "rule"
-    """A rule in plain words, such as a maximum length, is broken."""
-
-
-class Severity(StrEnum):
-    """ERROR: the push would fail. WARNING: it may fail, or lose part of the record."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@frozen
-class Problem:
-    """A problem in a record, found by checking it against the push options.
-
-    Attributes:
-        path: For example ``lineItems[2].quantity``; empty for the record itself.
-        code: See `ProblemCode`.
-        message: A sentence that says what would be right.
-        severity: See `Severity`.
-    """
-
-    path: str
-    code: ProblemCode
-    message: str
-    severity: Severity = Severity.ERROR
-
-    @property
-    def is_error(self) -> bool:
-        """Whether this is an error, not only a warning."""
-        return self.severity is Severity.ERROR
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 def refuse(problems: list[Problem]) -> None:

@@ -21,6 +21,7 @@ from attrs import evolve
 from integration_sdk._checks import is_number, one_of, seconds, true_or_false, whole_number
 from integration_sdk._http import requests
 from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.dispatcher import Dispatcher
 from integration_sdk._push.evidence import in_lane
@@ -40,7 +41,7 @@ from integration_sdk._store.store import Store, is_path, is_url
 from integration_sdk._store.waiting import to_the_end
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest, PushStatus
+from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 

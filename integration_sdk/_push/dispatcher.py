@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, a
 
 from attrs import Factory, define, field
 
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.companies import Companies, Company
 from integration_sdk._push.handles import Handles
@@ -55,7 +56,7 @@ from integration_sdk.errors import (
     StoreUnavailable,
     fresh_copy,
 )
-from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome
+from integration_sdk.models import OutcomeStatus, PushOperation
 
 if TYPE_CHECKING:
     from integration_sdk._push.poller import Poller

@@ -9,10 +9,11 @@ from contextvars import Context
 
 from attrs import Factory, define, field
 
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.push import Push, PushEvent, Tally, What
 from integration_sdk._push.schedule import last_poll
-from integration_sdk.models import PushOutcome, PushRequest
+from integration_sdk.models import PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 

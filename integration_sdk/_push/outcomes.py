@@ -10,6 +10,7 @@ from attrs import evolve
 from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.statuses import Scope, scope_of
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
 from integration_sdk._store.row import (
@@ -38,13 +39,7 @@ from integration_sdk.errors import (
     Unauthorized,
     WaitExpired,
 )
-from integration_sdk.models import (
-    OutcomeStatus,
-    PushOperation,
-    PushOutcome,
-    PushRequest,
-    PushStatus,
-)
+from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest, PushStatus
 
 LONGEST_REASON: Final = 2000
 """Characters of a failure's reasons that are reported and recorded."""

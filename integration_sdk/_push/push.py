@@ -16,7 +16,8 @@ from typing import Final, Literal
 
 from attrs import Factory, define, evolve, field, fields, frozen
 
-from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
+from integration_sdk._outcome import PushOutcome
+from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
 _LANE: Final = ("company_id", "data_connection_id", "data_type")

@@ -22,12 +22,13 @@ from collections.abc import (
 )
 from typing import Final, Literal, Protocol
 
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.dispatcher import Dispatcher
 from integration_sdk._push.outcomes import checked
 from integration_sdk._push.push import Push
 from integration_sdk._push.sending import Sender
 from integration_sdk.errors import fresh_copy
-from integration_sdk.models import PushOutcome, PushRequest
+from integration_sdk.models import PushRequest
 
 RaiseOn = Literal["none", "first", "end"]
 Requests = Iterable[PushRequest] | AsyncIterable[PushRequest]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._answer_parts import ErrorBody, Validation, ValidationItem
 from integration_sdk._records.classes import camel
 from integration_sdk._records.codec import Json, decode_json, parse_utc, without_halves
 from integration_sdk.errors import MalformedResponse
+from integration_sdk.models import ErrorBody, Validation, ValidationItem
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from integration_sdk._printable import printable
+from integration_sdk._text import printable
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 SECONDS_BETWEEN_LINES: Final = 2.0

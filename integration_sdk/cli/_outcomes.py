@@ -8,14 +8,15 @@ from typing import IO, Any, Final
 
 from attrs import Factory, define
 
-from integration_sdk._printable import printable
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.push import Push, PushEvent
 from integration_sdk._records.codec import encode_value
+from integration_sdk._text import printable
 from integration_sdk.cli._display import discard
 from integration_sdk.cli._ends import ALL_SUCCEEDED, IN_DOUBT, SOME_DID_NOT
 from integration_sdk.cli._records import Line, NoRecord
 from integration_sdk.errors import InvalidRecord, PushInDoubt
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushRequest
 
 SHOWN: Final = 5
 """Pushes in doubt that a summary shows."""

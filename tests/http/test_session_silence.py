@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Client, ConfigurationError, PushRequest
-from integration_sdk.errors import AnswerLost, NotSent
+from integration_sdk import Client, PushRequest
+from integration_sdk.errors import AnswerLost, ConfigurationError, NotSent
 from integration_sdk.sandbox import Sandbox
 from tests.support.session_support import (
     KEY,

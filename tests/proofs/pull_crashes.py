@@ -27,9 +27,10 @@ from typing import Any
 
 from attrs import define, field
 
-from integration_sdk import Client, PullError, Store
+from integration_sdk import Client, Store
 from integration_sdk._store.memory import MemoryDocuments
 from integration_sdk._store.rows import Documents
+from integration_sdk.errors import PullError
 from integration_sdk.sandbox import Sandbox
 from tests.support.pull_support import (
     Crash,

@@ -41,6 +41,7 @@ from attrs import Factory, define, evolve, field, fields_dict
 import integration_sdk
 from integration_sdk import Coordinator, RetryPolicy, Store
 from integration_sdk._http import requests, responses
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import answers
 from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import Push as Handle
@@ -62,7 +63,7 @@ from integration_sdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from integration_sdk.models import OutcomeStatus, PushOperation, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 from tests.proofs.simulated_world import (
     DIALECTS,
     OWNER,

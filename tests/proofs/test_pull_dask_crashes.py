@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Client, PullError
+from integration_sdk import Client
+from integration_sdk.errors import PullError
 from integration_sdk.sandbox import Sandbox
 from tests.support.cli_support import until
 from tests.support.dask_support import KEY, Cluster, cluster

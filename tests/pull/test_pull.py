@@ -17,7 +17,8 @@ import pytest
 from attrs import evolve
 
 import integration_sdk
-from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
+from integration_sdk import Client, Store
+from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError
 from integration_sdk.sandbox import Answer, Call, Sandbox
 from tests.support.pull_support import (
     Place,

@@ -14,7 +14,8 @@ import dask
 import distributed
 import pytest
 
-from integration_sdk import Client, ConfigurationError, PaymentRequired, PullError, Store
+from integration_sdk import Client, Store
+from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError
 from integration_sdk.sandbox import Sandbox
 from tests.support.cli_support import run
 from tests.support.dask_support import KEY, ROOT, Cluster, cluster, told_scheduler, told_worker

@@ -19,7 +19,8 @@ import duckdb
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, ConfigurationError, PullError, Store
+from integration_sdk import Client, Store
+from integration_sdk.errors import ConfigurationError, PullError
 from integration_sdk.sandbox import Sandbox
 from tests.support.postgres import Line, Server
 from tests.support.pull_support import Place, assert_agrees, new_place, now, rows_in

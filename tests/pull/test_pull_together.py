@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk import Client, ConfigurationError, JournalError, Store
+from integration_sdk import Client, Store
 from integration_sdk._pull.audit import audit
 from integration_sdk._pull.making import open_sink
 from integration_sdk._store.memory import MemoryDocuments
 from integration_sdk._store.row import Fenced
 from integration_sdk._store.rows import Document
+from integration_sdk.errors import ConfigurationError, JournalError
 from integration_sdk.sandbox import Sandbox
 from tests.proofs.pull_crashes import KeptStore
 from tests.support.postgres import Server

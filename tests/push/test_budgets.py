@@ -13,8 +13,8 @@ from math import inf
 import pytest
 
 from benchmarks.virtual_service import Answer, Service, refusal
-from integration_sdk import Client, WaitExpired
-from integration_sdk.errors import IntegrationError, NotFound
+from integration_sdk import Client
+from integration_sdk.errors import IntegrationError, NotFound, WaitExpired
 from tests.support.budget_support import (
     TROUBLES,
     WAYS,

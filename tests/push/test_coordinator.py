@@ -16,6 +16,7 @@ from attrs import evolve
 
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import ProblemCode, PushEvent
+from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -29,13 +30,7 @@ from integration_sdk.errors import (
     TooManyRequests,
     WaitExpired,
 )
-from integration_sdk.models import (
-    OutcomeStatus,
-    PushOperation,
-    PushOutcome,
-    PushRequest,
-    PushStatus,
-)
+from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest, PushStatus
 from tests.support.push_support import (
     breaking,
     collect,

@@ -14,6 +14,7 @@ import pytest
 from attrs import evolve
 
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
+from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ConfigurationError,
@@ -21,7 +22,7 @@ from integration_sdk.errors import (
     ReferenceConflict,
     TooManyRequests,
 )
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import (
     Journal,
     collect,

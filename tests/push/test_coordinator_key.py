@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Service, refusal
+from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import Unauthorized
-from integration_sdk.models import OutcomeStatus, PushOutcome
+from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import collect, coordinator, numbers, requests
 
 pytestmark = pytest.mark.virtual_time

@@ -13,13 +13,14 @@ import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent, Store
+from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
     ConfigurationError,
     JournalError,
 )
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import Connect, Journal, collect, coordinator, request, requests
 
 pytestmark = pytest.mark.virtual_time

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.sending import SNAPSHOT_PUSHES
 from integration_sdk._store.memory import REMEMBERED
 from integration_sdk._store.row import Row, State
@@ -28,7 +29,7 @@ from integration_sdk.errors import (
     NotSent,
     TooManyRequests,
 )
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import (
     DOCUMENT,
     Connect,

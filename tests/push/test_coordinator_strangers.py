@@ -15,7 +15,8 @@ from attrs import evolve
 
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Coordinator
-from integration_sdk.models import OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk._outcome import PushOutcome
+from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import collect, coordinator, lagging, request, unanswered
 
 pytestmark = pytest.mark.virtual_time

@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.virtual_service import Service, no_answer
 from integration_sdk import Push, PushEvent
+from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import WaitExpired
-from integration_sdk.models import OutcomeStatus, PushOutcome
+from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Journal, coordinator, lagging, request, unanswered
 
 pytestmark = pytest.mark.virtual_time

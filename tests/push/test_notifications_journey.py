@@ -58,8 +58,12 @@ class Day:
 async def receiving(sandbox: Sandbox, notify: Callable[[str], object]) -> AsyncIterator[str]:
     """A web service of somebody who mounts the receiver, and its address."""
     receiver = Receiver(notify, secrets=SECRET, clock=sandbox.clock.now)
+
+    async def pushes(request: web.Request) -> web.Response:
+        return web.Response(status=receiver.receive(request.headers, await request.read()))
+
     app = web.Application()
-    app.router.add_post("/pushes", receiver.aiohttp)
+    app.router.add_post("/pushes", pushes)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

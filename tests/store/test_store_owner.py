@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import (
-    Client,
-    ConfigurationError,
-    Dialect,
-    OutcomeStatus,
-    PushOutcome,
-    PushRequest,
-    Store,
-)
+from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest, Store
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox
 from tests.support.cli_support import invoice, posts, pushed, run, to, written
 from tests.support.postgres import Server

@@ -12,8 +12,9 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk import ConfigurationError, SharedRate, Store, StoreUnavailable
+from integration_sdk import SharedRate, Store
 from integration_sdk._store.rate import EXPIRES, CellRate, Limit, MemoryRates, StoreRate
+from integration_sdk.errors import ConfigurationError, StoreUnavailable
 
 INTERVAL = 0.01
 moments = st.lists(

@@ -13,12 +13,13 @@ from msgspec import structs
 
 from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._store.memory import MemoryRows
 from integration_sdk._store.row import Row, State
 from integration_sdk._store.rows import Rows
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError
-from integration_sdk.models import PushOutcome, PushRequest
+from integration_sdk.models import PushRequest
 
 DOCUMENT = Dialect.document()
 T = TypeVar("T")

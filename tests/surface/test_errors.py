@@ -32,12 +32,12 @@ from integration_sdk._http.responses import (
     read_error,
     read_json,
 )
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._records.codec import encode_value
 from integration_sdk.models import (
     ErrorBody,
     OutcomeStatus,
     PushOperation,
-    PushOutcome,
     PushRequest,
     PushStatus,
     Validation,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import ConfigurationError
 from integration_sdk._options_given import (
     ConnectionOptions,
     CoordinatorOptions,
     ListOptions,
     PullOptions,
 )
+from integration_sdk.errors import ConfigurationError
 
 
 async def awaited(_: object) -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from integration_sdk import Client, PushRequest, errors
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Response, read_error
-from integration_sdk._printable import printable
 from integration_sdk._records.codec import encode_value
+from integration_sdk._text import printable
 from integration_sdk.sandbox import Sandbox
 from tests.support.cli_support import here, invoice, pushed, written
 
