@@ -16,7 +16,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -32,16 +32,6 @@ GROUP: Final = 1_000
 """Rows of one transaction, at most."""
 
 
-class Listener(Protocol):
-    """A second connection, on which a database tells of what other processes say."""
-
-    def start(self, heard: Callable[[str], None]) -> None:
-        """Call *heard* with each text, from now on and across lost connections."""
-
-    async def close(self) -> None:
-        """End it."""
-
-
 @define(eq=False)
 class Journal:
     """The rows of one scope, for one coordinator; see `Store.lend`.
@@ -54,8 +44,6 @@ class Journal:
     _database: Database
     scope: str = "default"
     lease: float = 15.0
-    _listener: Listener | None = None
-    _channel: str = ""
     holder: str = field(init=False)
     _texts: Texts = field(init=False)
     _waiting: list[tuple[Row, asyncio.Future[Row]]] = field(init=False, factory=list)
@@ -99,8 +87,8 @@ class Journal:
 
     def tell(self, text: str) -> None:
         """Tell the other workers of the scope; it may get lost."""
-        if self._listener is not None:
-            self._to_tell.add(text)
+        if self.shared:
+            self._to_tell.add(f"{self.holder}\n{self.scope}\n{text}")
             self._start()
 
     def listen(self, heard: Callable[[str], None]) -> None:
@@ -111,8 +99,7 @@ class Journal:
             if scope == self.scope and holder != self.holder:
                 heard(told)
 
-        if self._listener is not None:
-            self._listener.start(told)
+        self._database.listen(told)
 
     def _start(self) -> None:
         if self._writing is None:
@@ -153,9 +140,8 @@ class Journal:
     async def _send_told(self) -> None:
         told, self._to_tell = self._to_tell, set()
         if told:
-            said = [f"{self.holder}\n{self.scope}\n{one}" for one in told]
             with suppress(JournalError):
-                await self._run(self._texts.tell, self._channel, _json(said))
+                await self._run(self._texts.tell, _json([*told]))
 
     async def _answers(self, rows: Sequence[Row]) -> list[Row]:
         if not rows:
@@ -309,8 +295,6 @@ class Journal:
         """End what is being written, and leave the rows to others at once."""
         while self._writing is not None:
             await asyncio.wait([self._writing])
-        if self._listener is not None:
-            await self._listener.close()
         if self.shared:
             try:
                 await self._run(self._texts.bury, self.holder)

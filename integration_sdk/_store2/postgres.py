@@ -98,6 +98,7 @@ class Postgres:
     _lock: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _is_checked: bool = field(init=False, default=False)
     _says_it_waits: bool = field(init=False, default=False)
+    _listening: asyncio.Task[None] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if asyncpg is None:
@@ -174,10 +175,49 @@ class Postgres:
             with suppress(RuntimeError):  # its loop has been closed
                 db.terminate()
 
+    async def aclose(self) -> None:
+        """Close both connections."""
+        await self.stop_listening()
+        self.close()
+        await asyncio.sleep(0)  # a transport that was aborted is closed in the next turn
+
     def start_again(self) -> None:
         """Forget what belonged to an event loop that has ended."""
         self.close()
-        self._lock = asyncio.Lock()
+        self._lock, self._listening = asyncio.Lock(), None
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call *heard* with each text that is told in the schema, until `stop_listening`."""
+        listening = self._listen(heard)
+        self._listening = asyncio.create_task(listening, name="integration_sdk listener")
+
+    async def stop_listening(self) -> None:
+        """End the second connection."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    async def _listen(self, heard: Callable[[str], None]) -> None:
+        wait = LEAST
+        while True:
+            db = None
+            try:
+                async with asyncio.timeout(STATEMENT):
+                    db = await self.connect()
+                    await db.add_listener(self.schema, lambda *told: heard(told[-1]))
+                wait = LEAST
+                while True:
+                    await asyncio.sleep(QUIET)
+                    async with asyncio.timeout(STATEMENT):
+                        await db.execute("SELECT 1")
+            except Exception as error:  # what is told is a hint: the workers go on without it
+                logger.info("%s is not listened to for now: %s", self, self._in_words(error))
+            finally:
+                if db is not None:
+                    db.terminate()
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, QUIET)
 
     async def connect(self) -> Any:
         """Return a new connection, for which our tables are all there is."""
@@ -223,7 +263,7 @@ class Postgres:
     async def _has_tables(self, db: Any) -> bool:
         known = await db.fetchval("SELECT to_regclass('versions')") is not None
         version = await db.fetchval(texts(POSTGRES).version) if known else None
-        if version not in (None, VERSION) or (not known and await _is_taken(db)):
+        if version not in (None, VERSION):
             raise JournalError(
                 f"{self} has tables of another version in schema {self.schema!r}; this SDK needs "
                 f"{VERSION}: use the SDK that made them, or another schema="
@@ -251,51 +291,6 @@ class Postgres:
         for one in {password, unquote(password)} - {""}:
             text = text.replace(one, "***")
         return text or type(error).__name__
-
-
-async def _is_taken(db: Any) -> bool:
-    return await db.fetchval("SELECT to_regclass('pushes')") is not None
-
-
-@define(eq=False)
-class PostgresListener:
-    """The connection on which other processes are listened to."""
-
-    _database: Postgres
-    _task: asyncio.Task[None] | None = field(init=False, default=None)
-
-    def start(self, heard: Callable[[str], None]) -> None:
-        """Call *heard* with each text that is told, until `close`."""
-        listening = self._listen(heard)
-        self._task = asyncio.create_task(listening, name="integration_sdk listener")
-
-    async def _listen(self, heard: Callable[[str], None]) -> None:
-        wait = LEAST
-        while True:
-            db = None
-            try:
-                async with asyncio.timeout(STATEMENT):
-                    db = await self._database.connect()
-                    await db.add_listener(self._database.schema, lambda *told: heard(told[-1]))
-                wait = LEAST
-                while True:
-                    await asyncio.sleep(QUIET)
-                    async with asyncio.timeout(STATEMENT):
-                        await db.execute("SELECT 1")
-            except Exception as error:  # what is told is a hint; the polls go on without it
-                logger.info("%s is not listened to for now: %r", self._database, error)
-            finally:
-                if db is not None:
-                    db.terminate()
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, QUIET)
-
-    async def close(self) -> None:
-        """Stop listening."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
 
 
 def is_away(error: BaseException) -> bool:
@@ -344,15 +339,15 @@ def check_url(url: str) -> None:
     """
     address = _address(url)
     path = url.partition("://")[2].removeprefix(address).partition("?")[0]
-    is_plain = "@" not in path and ("@" in address or "@" not in url)
+    is_plain = "@" not in path and address.count("@") == min(1, url.count("@"))
     try:
         ports = parse_qs(urlsplit(url).query).get("port", [])
     except ValueError:  # of brackets
         is_plain, ports = False, []
     if not is_plain:
         raise ConfigurationError(
-            f"{without_password(url)} cannot be read: in its password, write #, /, ?, [ and ] as "
-            "%23, %2F, %3F, %5B and %5D"
+            f"{without_password(url)} cannot be read: in its password, write #, /, ?, @, [ and ] "
+            "as %23, %2F, %3F, %40, %5B and %5D"
         ) from None
     for host in address.rpartition("@")[2].split(","):
         ports += re.findall(r":([^:\]]*)$", host)

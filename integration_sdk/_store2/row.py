@@ -55,7 +55,7 @@ class Owner(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Where a push goes. Pushes of one lane can be mistaken for each other."""
+    """Where a push goes; within a lane, pushes can be mistaken for each other."""
 
     company_id: str
     connection_id: str
@@ -169,15 +169,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def as_attempt(self) -> Attempt:
         """Return how it stands, for *earlier* of the row that is sent again."""
-        return Attempt(
-            self.payload_hash,
-            self.key,
-            self.result,
-            self.status,
-            self.http_status,
-            self.error,
-            self.decision,
-        )
+        return Attempt(*(getattr(self, name) for name in Attempt.__struct_fields__))
 
     @property
     def company(self) -> str:

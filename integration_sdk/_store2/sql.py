@@ -5,7 +5,7 @@ the ids that it has written, so a batch has no failure of its own: a row that is
 refused. ``$1`` is a parameter in both. Needs SQLite 3.38, for ``->>`` and RETURNING.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 VERSION: Final = 1
@@ -65,6 +65,9 @@ class Database(Protocol):
     def connections(self) -> int:
         """How often it was connected to; more than once if it was lost."""
 
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call *heard* with each text that is told in the database, until it is closed."""
+
     async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
         """Return the rows of each statement; all of them are one transaction.
 
@@ -106,7 +109,8 @@ _NEW: Final = """
         value ->> 'payload' AS payload
     FROM {each}($1) AS one WHERE true"""
 _UPDATE: Final = f"""
-    UPDATE pushes SET key = new.key, state = new.state, ghosts = new.ghosts, holder = new.holder,
+    UPDATE pushes SET company = new.company, key = new.key, state = new.state,
+        ghosts = new.ghosts, holder = new.holder,
         version = new.version, document = new.document,
         payload = CASE WHEN new.state IN ('OPEN', 'DONE') AND new.ghosts = 0 THEN NULL
             ELSE coalesce(new.payload, pushes.payload) END
@@ -160,9 +164,13 @@ class Texts(NamedTuple):
             ORDER BY number LIMIT {PORTION} {{skip}})
         RETURNING document, version, holder, payload, number"""
     # scope, texts ids, texts references, texts keys -> rows
-    by_name: str = f"""{_READ} (id {_AMONG}($2)) OR reference {_AMONG}($3))
-        OR key {_AMONG}($4)) OR id IN (SELECT earlier.id FROM earlier_keys AS earlier
-            WHERE earlier.scope = $1 AND earlier.key {_AMONG}($4)))) ORDER BY number"""
+    # (With OR in place of UNION, PostgreSQL would read the whole scope.)
+    by_name: str = f"""{_READ} number IN (
+            SELECT number FROM pushes WHERE scope = $1 AND id {_AMONG}($2))
+            UNION SELECT number FROM pushes WHERE scope = $1 AND reference {_AMONG}($3))
+            UNION SELECT number FROM pushes WHERE scope = $1 AND key {_AMONG}($4))
+            UNION SELECT number FROM earlier_keys JOIN pushes USING (scope, id)
+                WHERE scope = $1 AND earlier_keys.key {_AMONG}($4))) ORDER BY number"""
     # scope, number -> rows behind that number
     all_rows: str = f"{_READ} number > $2 ORDER BY number LIMIT {READ_AT_ONCE}"
     live_rows: str = f"{_READ} number > $2 AND state <> 'DONE' ORDER BY number LIMIT {READ_AT_ONCE}"
@@ -179,8 +187,7 @@ class Texts(NamedTuple):
         RETURNING (SELECT count(*) FROM workers AS other
             WHERE other.scope = $2 AND other.holder <> $1 AND other.{_IS_ALIVE})"""
     bury: str = "DELETE FROM workers WHERE holder = $1 OR until < {now} - 600"
-    # channel, texts
-    tell: str = "SELECT pg_notify($1, value) FROM {texts}($2)"
+    tell: str = "SELECT pg_notify(current_schema(), value) FROM {texts}($1)"
     # name, count, interval, span of a burst -> seconds until the first slot
     reserve: str = f"""
         INSERT INTO rates AS rate

@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 APPLICATION_ID: Final = 0x70757368  # "push"
 OLDEST: Final = (3, 38)
-_MAGIC: Final = b"SQLite format 3\0"
 _UNCERTAIN: Final = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """After these the file has to be opened and read again: a failed write may have worked."""
 _NO_DAMAGE: Final = {
@@ -71,8 +70,8 @@ class Sqlite:
         try:
             await file._do(file._open)
         except BaseException:
-            file._thread.submit(file._close)  # if the caller was cancelled, it may open later
-            file._thread.shutdown(wait=False)
+            file._thread.submit(file._close)
+            file._thread.shutdown()  # waits if the caller was cancelled: the next one may open it
             raise
         return file
 
@@ -82,12 +81,21 @@ class Sqlite:
 
     async def close(self) -> None:
         """Checkpoint the log, and unlock."""
-        await self._do(self._close)
-        self._thread.shutdown(wait=False)
+        try:
+            await self._do(self._close)
+        finally:
+            self._thread.shutdown()
 
     async def _do(self, work: Callable[..., T], *values: object) -> T:
         # A caller that is cancelled leaves it to the thread to end what it has begun.
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+        try:
+            done = asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+        except RuntimeError as error:
+            raise JournalError(f"The journal {self.path} is closed.") from error
+        return await done
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Do nothing: there are no other processes."""
 
     @property
     def is_left(self) -> bool:
@@ -102,6 +110,7 @@ class Sqlite:
             self._lock = _locked(self.path)
             os.close(_own_file(self.path))
             self._db = self._connected()
+            self.path.chmod(0o600)
             real = self.path.resolve()  # a directory's link that is set anew moves nothing
             self._names = [(one, one.stat()) for one in (real, _lock_of(real))]
         except OSError as error:
@@ -165,7 +174,6 @@ def read_file(path: Path, scope: str) -> list[Any]:
         JournalError: It is not a store, damaged, or not readable.
     """
     _check_version()
-    _refuse_others(path)
     found, last, all_rows = list[Any](), 0, texts(SQLITE).all_rows
     if not path.exists() or not path.stat().st_size:
         return found
@@ -188,7 +196,7 @@ def _named(values: Sequence[object]) -> dict[str, object]:
     return {str(number): value for number, value in enumerate(values, 1)}
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
@@ -208,9 +216,13 @@ def _readable(path: Path) -> Iterator[None]:
     """Say in words what SQLite finds wrong with a file."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         if _code(error) in _NO_DAMAGE:
             raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
+        if _code(error) == sqlite3.SQLITE_NOTADB:
+            raise JournalError(
+                f"{path} is not a journal of this SDK and was not changed."
+            ) from None
         raise JournalError(
             f"The journal {path} is damaged ({error}) and was not changed: restore a backup, and "
             "keep the damaged file."
@@ -253,7 +265,6 @@ def _locked(path: Path) -> int:
             f"The journal {path} cannot be locked: that needs a POSIX system, such as Linux or "
             "macOS. Without journal=, pushes are kept in memory."
         )
-    _refuse_others(path)
     held = _own_file(_lock_of(path))
     try:
         lock(held)
@@ -273,36 +284,9 @@ def _locked(path: Path) -> int:
 
 def _own_file(path: Path) -> int:
     """Open or create a file that only its owner can access; return its descriptor."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse_others(path: Path) -> None:
-    """Refuse what is no database, before anything of it is changed, even its mode."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise JournalError(
-            f"The journal {path} cannot be opened: it is a link, or no regular file. "
-            "Name the file itself."
-        )
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-    except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise JournalError(
-                f"The journal {path} cannot be opened: there is no folder {path.parent}."
-            ) from None
-        return
-    except OSError as error:
-        raise JournalError(f"The journal {path} cannot be read: {error.strerror}.") from error
-    if head and head != _MAGIC:
-        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
+    if path.is_symlink():
+        raise JournalError(f"{path} cannot be opened: it is a link. Name the file itself.")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _is_still(path: Path, file: os.stat_result) -> bool:

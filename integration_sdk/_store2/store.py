@@ -11,13 +11,7 @@ from typing import Any, Self
 
 from integration_sdk._checks import is_number, whole_number
 from integration_sdk._store2.journal import Journal, read_rows
-from integration_sdk._store2.postgres import (
-    Postgres,
-    PostgresListener,
-    is_url,
-    shown,
-    without_password,
-)
+from integration_sdk._store2.postgres import Postgres, is_url, shown, without_password
 from integration_sdk._store2.rate import Limit, LocalRates, RateKeeper, SharedRates, StoreRate
 from integration_sdk._store2.row import Owner, Row
 from integration_sdk._store2.sql import Database, texts
@@ -127,8 +121,7 @@ class Store:
         if file is not None:
             await file.close()
         if self._database is not None:
-            self._database.close()
-            await asyncio.sleep(0)  # a transport that was aborted is closed in the next turn
+            await self._database.aclose()
         self._loop = None
 
     def _check_loop(self) -> None:
@@ -210,11 +203,6 @@ class Store:
             if base_url is not None:
                 await self._bind(database, Owner(self._scope, base_url, dialect))
             self._lent = Journal(database, self._scope, self._lease)
-            if self._database is not None:
-                listener = PostgresListener(self._database)
-                self._lent = Journal(
-                    database, self._scope, self._lease, listener, self._database.schema
-                )
         except BaseException:
             self._is_lent = False
             raise
@@ -226,6 +214,8 @@ class Store:
         try:
             if journal is not None:
                 await journal.close()
+            if self._database is not None:
+                await self._database.stop_listening()
         finally:
             self._is_lent = False
 

@@ -1,0 +1,516 @@
+"""What a store in PostgreSQL promises when the database, the network or a process fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from integration_sdk._store2.journal import Journal
+from integration_sdk._store2.row import Lane, Row, State, to_document
+from integration_sdk._store2.store import Store
+from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
+from tests.support.postgres import Line, Pooler, Server, fetch
+
+SECRET = "s3cret"
+LANE = Lane("acme", "connection", "invoices")
+EXPIRE = "UPDATE integration_sdk.workers SET until = 0"
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integr%'"
+
+
+@pytest.fixture
+async def url(postgres: Server) -> str:
+    return await postgres.new_database()
+
+
+@pytest.fixture
+async def line(url: str) -> AsyncIterator[Line]:
+    async with Line(url) as between:
+        yield between
+
+
+@asynccontextmanager
+async def worker(url: str, **options: Any) -> AsyncIterator[Journal]:
+    """The journal of a process that is alive."""
+    async with Store(url, **options) as store:
+        journal = await store.lend(base_url="http://a", dialect="document")
+        await journal.beat()
+        yield journal
+
+
+def row(number: int, journal: Journal, reference: str | None = None) -> Row:
+    facts = {"version": 0, "payload": b"{}", "holder": journal.holder}
+    return Row(f"row-{number}", LANE, reference=reference, **facts)  # type: ignore[arg-type]
+
+
+def database(url: str) -> str:
+    (name,) = re.findall(r"/(test_\d+)", url)
+    return str(name)
+
+
+# Workers
+
+
+async def test_rows_of_a_dead_worker_are_claimed_by_one(url: str) -> None:
+    """By none while it beats; then by whoever looks first, and its own writes are refused."""
+    async with worker(url) as dead, worker(url) as one, worker(url) as other:
+        mine = row(1, dead)
+        await dead.write(mine)
+        assert await one.claim() == []
+        await fetch(url, EXPIRE)
+        await asyncio.gather(one.beat(), other.beat())
+
+        claims = await asyncio.gather(one.claim(), other.claim())
+
+        (taken,) = [*claims[0], *claims[1]]
+        assert taken.holder in (one.holder, other.holder)
+        assert await dead.write(mine.next(State.SENDING)) == taken
+
+
+async def test_worker_that_leaves_gives_its_rows_at_once(url: str) -> None:
+    """No lease has to pass."""
+    async with worker(url) as other:
+        async with worker(url) as one:
+            await one.write(mine := row(1, one))
+        assert [taken.id for taken in await other.claim()] == [mine.id]
+
+
+async def test_workers_of_a_scope_are_counted(url: str) -> None:
+    """Who has left, or is dead, or works in another scope is none of them."""
+    async with worker(url) as one, worker(url, scope="other"):
+        async with worker(url) as two:
+            assert (await one.beat(), await two.beat()) == (2, 2)
+        assert await one.beat() == 1
+        async with worker(url):
+            await fetch(url, EXPIRE)
+            assert await one.beat() == 1
+
+
+async def test_worker_that_was_away_waits_a_lease_before_it_claims(url: str) -> None:
+    """After an outage all workers beat before any takes another's rows."""
+    async with worker(url, lease=1.5) as one, worker(url) as other:
+        await other.write(row(1, other))
+        await asyncio.sleep(1.6)
+        assert one.silent_for > one.lease
+        await fetch(url, EXPIRE)
+        await one.beat()
+        assert await one.claim() == []
+        await other.beat()
+        for _ in range(3):
+            await asyncio.sleep(0.6)
+            await one.beat()
+        assert await one.claim() == []
+
+        await fetch(url, f"{EXPIRE} WHERE holder = '{other.holder}'")
+        assert [taken.id for taken in await one.claim()] == ["row-1"]
+
+
+CHILD = """
+import asyncio, sys
+from integration_sdk._store2.row import Row, Lane, State
+from integration_sdk._store2.store import Store
+
+async def main():
+    async with Store(sys.argv[1]) as store:
+        journal = await store.lend()
+        await journal.beat()
+        row = Row("row-1", Lane("acme", "connection", "invoices"), version=0, holder=journal.holder)
+        await journal.write(row)
+        print("recorded", flush=True)
+        sys.stdin.readline()
+        later = row.next(State.SENDING)
+        print("refused" if await journal.write(later) is not later else "written", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+async def test_process_that_stands_still_is_succeeded(url: str, how: signal.Signals) -> None:
+    """When its lease has expired. If it wakes, it writes nothing."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CHILD, url),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"recorded\n"
+    child.send_signal(how)
+    await fetch(url, EXPIRE)
+    async with worker(url) as journal:
+        (taken,) = await journal.claim()
+        await journal.write(taken.next(State.SENDING))
+        if how is signal.SIGSTOP:
+            child.send_signal(signal.SIGCONT)
+            child.stdin.write(b"go on\n")
+            assert await child.stdout.readline() == b"refused\n"
+    await child.wait()
+
+
+async def test_workers_tell_each_other(url: str) -> None:
+    """All but the one that tells, within a scope, also after the connection was cut."""
+    heard, own = asyncio.Queue[str](), list[str]()
+    async with worker(url) as one, worker(url) as two, worker(url, scope="other") as three:
+        two.listen(heard.put_nowait)
+        one.listen(own.append)
+        three.listen(own.append)
+        for text in ("key-1", "key-2"):
+            while heard.empty():  # it listens in a moment
+                one.tell(text)
+                await asyncio.sleep(0.05)
+            assert await heard.get() == text
+            while not heard.empty():
+                heard.get_nowait()
+            await fetch(url, CUT)
+    assert own == []
+
+
+# Connections
+
+
+async def test_write_whose_answer_is_lost_is_made_once(line: Line) -> None:
+    """It is asked for again, and found to be on record."""
+    async with worker(line.url) as journal:
+        one = row(1, journal, reference="INV-1")
+        for step in (one, one.next(State.SENDING)):
+            await journal.owners(["key"])
+            line.lose_answers = 1
+            assert await journal.write(step) is step
+
+        assert await journal.everything() == [step]
+        assert journal.reconnected
+        await journal.restore([step])
+        assert not journal.reconnected
+
+
+async def test_connections_that_are_cut_cost_nothing(url: str) -> None:
+    """Whatever they were doing, it is done again; no error of the driver gets through."""
+    async with worker(url) as journal, worker(url) as other:
+
+        async def cut() -> None:
+            while True:
+                await fetch(url, CUT)
+                await asyncio.sleep(0.1)
+
+        async def settle(number: int) -> None:
+            one = row(number, journal)
+            for step in (
+                one,
+                one := one.next(State.SENDING),
+                one := one.next(State.OPEN, key=f"key {number}"),
+                one.next(State.DONE, status="Success"),
+            ):
+                assert await journal.write(step) is step
+
+        cutting = asyncio.ensure_future(cut())
+        for start in range(0, 60, 6):
+            await asyncio.gather(*(settle(number) for number in range(start, start + 6)))
+            await other.owners(["key 1"])
+            await other.beat()
+        cutting.cancel()
+        await asyncio.wait([cutting])
+
+        assert [one.state for one in await journal.everything()] == [State.DONE] * 60
+
+
+FILL = f"""
+    INSERT INTO integration_sdk.pushes
+        (scope, id, company, reference, key, state, ghosts, holder, version, document)
+    SELECT 'default', 'old ' || n, 'acme', 'old ' || n, 'old ' || n, 'DONE', 0, 'gone', 3,
+        '{to_document(Row("old", LANE))}' FROM generate_series(1, 20000) AS n;
+"""  # noqa: S608 - of a test
+
+
+async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:
+    """However many pushes are on record, and however early a plan was made."""
+    async with worker(url) as journal:
+        await fetch(url, FILL)
+        plan = "SET plan_cache_mode = force_generic_plan"
+        await fetch(url, f"ALTER DATABASE {database(url)} {plan}")
+        await fetch(url, CUT)
+        await fetch(url, "SELECT pg_stat_reset()")
+        await journal.write(one := row(1, journal, reference="INV-1"))
+        await journal.write(row(2, journal, reference="INV-1"))
+        await journal.write(one := one.next(State.SENDING, ghosts=1))
+        await journal.write(one := one.next(State.OPEN, key="key"))
+        await journal.rows(["row-1"], ["INV-1", "old 1"], ["key", "old 2"])
+        await journal.owners(["key", "old 1"])
+        await journal.unexplained("acme")
+        await journal.claim()
+        await journal.restore([one])
+
+    ((scans, read),) = await fetch(
+        url,
+        """SELECT max(tables.seq_scan), sum(indexes.idx_tup_read)
+        FROM pg_stat_user_tables AS tables JOIN pg_stat_user_indexes AS indexes USING (relname)
+        WHERE relname = 'pushes'""",
+    )
+    assert scans == 0
+    assert read < 100
+
+
+async def test_all_that_is_on_record_is_read_in_portions(url: str) -> None:
+    """A million rows in one answer would not arrive within the time that a statement has."""
+    async with worker(url) as journal:
+        await fetch(url, FILL)
+        await fetch(url, "SELECT pg_stat_reset()")
+        assert len(await journal.everything()) == 20_000
+    ((scans,),) = await fetch(
+        url, "SELECT idx_scan FROM pg_stat_user_tables WHERE relname = 'pushes'"
+    )
+    assert scans >= 4
+
+
+async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server, url: str) -> None:
+    """Also where the database is set to forget the last moment."""
+    await fetch(url, f"ALTER DATABASE {database(url)} SET synchronous_commit = off")
+    await fetch(url, "ALTER SYSTEM SET wal_writer_delay = 9999")
+    await fetch(url, "SELECT pg_reload_conf()")
+    async with worker(url, wait_for_database=120) as journal:
+        await journal.write(one := row(1, journal))
+        await asyncio.to_thread(postgres.stop)
+        await asyncio.to_thread(postgres.start)
+
+        assert await journal.everything() == [one]
+
+
+# A database that is away
+
+
+@pytest.mark.parametrize("how", ["silent", "stopped", "read-only", "locked"])
+async def test_waiting_is_bounded(postgres: Server, url: str, line: Line, how: str) -> None:
+    """Then the error says so; when the database is back, the same store goes on."""
+    async with worker(line.url, wait_for_database=1.0) as journal:
+        await journal.write(one := row(1, journal))
+        locker = await asyncpg.connect(url)
+        if how == "silent":
+            line.silent = True
+        elif how == "stopped":
+            await asyncio.to_thread(postgres.stop)
+        elif how == "read-only":
+            await fetch(
+                url, f"ALTER DATABASE {database(url)} SET default_transaction_read_only = on"
+            )
+            await fetch(url, CUT)
+        else:
+            await locker.execute("BEGIN; LOCK TABLE integration_sdk.pushes")
+
+        async with asyncio.timeout(60):
+            for step in (row(2, journal), one.next(State.SENDING)):
+                with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                    await journal.write(step)
+            waiting = asyncio.ensure_future(journal.owners(["key"]))
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+
+        line.silent = False
+        if how == "stopped":
+            await asyncio.to_thread(postgres.start)
+            locker.terminate()
+        else:
+            if how == "read-only":
+                await locker.execute("SET default_transaction_read_only = off")
+                name = database(url)
+                await locker.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+                await fetch(url, CUT.replace("LIKE", "= 'none' OR application_name LIKE"))
+            await locker.close()
+        later = one.next(State.SENDING)
+        assert await journal.write(later) is later  # also if the last word got through, after all
+        assert await journal.rows([one.id]) == [later]
+
+
+async def test_database_that_answers_nothing_holds_up_no_end(line: Line) -> None:
+    """Leaving, closing and cancellation are bounded, too."""
+    store = Store(line.url, wait_for_database=1.0)
+    journal = await store.lend()
+    line.silent = True
+    reading = asyncio.ensure_future(journal.everything())
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+        await store.aclose()
+
+
+async def test_waiting_is_logged_once_with_its_reason(
+    line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After two seconds."""
+    line.silent = True
+    for url in (line.url, "postgresql://127.0.0.1:9/none"):
+        async with Store(url, wait_for_database=2.5) as store:
+            with pytest.raises(StoreUnavailable):
+                await store.lend(base_url="http://a")
+
+    told = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(told) == 2
+    assert "does not answer; waiting for up to 2.5 s" in told[0]
+    assert "Connect call failed" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda url: url.replace("postgres:@", "nobody:x@"), JournalError),
+        (lambda url: url.replace("/test_", "/none_"), JournalError),
+        (lambda url: url.replace("sslmode=disable", "sslmode=require"), JournalError),
+        (lambda url: url.replace("sslmode=disable", "sslmode=odd"), ConfigurationError),
+        (lambda url: url.replace("127.0.0.1:", "127.0.0.1:x"), ConfigurationError),
+        (lambda url: re.sub(r":\d+/", ":99999/", url), ConfigurationError),
+        (lambda url: url + "&port=99999", ConfigurationError),
+    ],
+    ids=["user", "database", "TLS", "option", "port", "high port", "port in query"],
+)
+async def test_refusal_is_no_absence(
+    line: Line, change: Callable[[str], str], error: type[Exception]
+) -> None:
+    """What waiting does not mend is said at once."""
+    async with asyncio.timeout(60):
+        with pytest.raises(error) as refused:
+            async with worker(change(line.url), wait_for_database=600):
+                pass
+    assert not isinstance(refused.value, StoreUnavailable)
+
+
+async def test_pooler_is_refused(url: str) -> None:
+    """Settings and notifications would go to others; nothing is changed."""
+    async with Pooler(url) as pooler:
+        with pytest.raises(ConfigurationError, match="behind a pooler"):
+            async with worker(pooler.url):
+                pass
+
+    tables = "SELECT FROM information_schema.tables WHERE table_name = 'pushes'"
+    assert not await fetch(url, tables)
+
+
+async def test_several_hosts_are_tried(url: str, line: Line) -> None:
+    """One that is down costs nothing: the primary is found among them."""
+    live = urlsplit(line.url).netloc.partition("@")[2]
+    async with worker(line.url.replace(live, f"127.0.0.1:9,{live}")) as journal:
+        await journal.write(row(1, journal))
+
+
+# The URL
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://h/db", "postgresql://h/db"),
+        ("postgresql:///db?host=/run", "postgresql:///db?host=/run"),
+        (f"postgresql://me:{SECRET}@h:5/db", "postgresql://me:***@h:5/db"),
+        (f"postgresql://h/db?password={SECRET}", "postgresql://***@h/db?***"),
+        (f"postgresql://h/db?p%61ssword={SECRET}", "postgresql://***@h/db?***"),
+        (
+            f"postgres://me:{SECRET}@a,b/db?sslmode=require",
+            "postgres://me:***@a,b/db?sslmode=require",
+        ),
+    ],
+)
+def test_password_is_never_shown(url: str, shown: str) -> None:
+    """Wherever it stands in the URL."""
+    assert repr(Store(url)) == f"Store('{shown}')"
+
+
+async def test_password_is_in_no_error() -> None:
+    """Which names the address."""
+    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", wait_for_database=0.3) as away:
+        with pytest.raises(
+            StoreUnavailable, match=r"the store postgresql://me:\*\*\*@127.0.0.1:9"
+        ) as seen:
+            await away.rate(per_second=9).acquire()
+    assert SECRET not in f"{seen.value!r} {away!r} {pickle.dumps(seen.value)!r}"
+
+
+@pytest.mark.parametrize("special", "#/?@[]")
+def test_password_that_a_url_cannot_hold_is_refused_unseen(special: str) -> None:
+    """With what to write instead."""
+    with pytest.raises(ConfigurationError, match="%23") as refused:
+        Store(f"postgresql://me:12{special}{SECRET}@h/db")
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("odd", [":", "%", "%40", "&", "=", "ä"])
+async def test_password_may_hold_anything_else(odd: str) -> None:
+    """As it is, or in the form that URLs have for it."""
+    url = f"postgresql://me:1{odd}{SECRET}@127.0.0.1:9/none"
+    async with Store(url, wait_for_database=0.1) as store:
+        with pytest.raises(StoreUnavailable, match="Connect call failed") as refused:
+            await store.lend()
+    assert SECRET not in str(refused.value)
+
+
+def test_without_asyncpg_the_extra_is_named() -> None:
+    """And what to install."""
+    program = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "from integration_sdk._store2.store import Store; Store('postgresql://h/db')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'integration-sdk[postgres]'" in ended.stderr
+
+
+@pytest.mark.parametrize("schema", ["", "A", "a b", 'a"b', 5])
+def test_schema_has_a_plain_name(schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="schema must be"):
+        Store("postgresql://h/db", schema=schema)
+
+
+# Tables
+
+
+async def test_many_open_a_new_database_at_once(url: str) -> None:
+    """One makes the tables, the others wait for it; schemas are apart."""
+    stores = [Store(url, schema=f"s{number % 2}") for number in range(8)]
+    journals = await asyncio.gather(*(one.lend(base_url="http://a") for one in stores))
+    await journals[0].write(row(1, journals[0]))
+
+    assert [len(await one.everything()) for one in journals] == [1, 0] * 4
+    await asyncio.gather(*(one.aclose() for one in stores))
+
+
+async def test_tables_of_another_version_are_left_alone(url: str) -> None:
+    """It is not guessed what they mean."""
+    async with worker(url):
+        pass
+    await fetch(url, "UPDATE integration_sdk.versions SET version = 99")
+
+    with pytest.raises(JournalError, match="tables of another version"):
+        async with worker(url):
+            pass
+
+
+async def test_role_that_may_make_nothing_uses_what_is_there(postgres: Server, url: str) -> None:
+    """If the tables are missing, the error names the guide that has the SQL."""
+    name = database(url)
+    await fetch(url, f"CREATE ROLE {name}_role LOGIN")
+    narrow = postgres.url(name).replace("postgres:@", f"{name}_role@")
+    assert narrow != postgres.url(name)
+    with pytest.raises(ConfigurationError, match="guide on PostgreSQL"):
+        async with worker(narrow):
+            pass
+
+    async with worker(url):
+        pass
+    await fetch(url, f"GRANT USAGE ON SCHEMA integration_sdk TO {name}_role")
+    grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA integration_sdk"
+    await fetch(url, f"{grant} TO {name}_role")
+    async with worker(narrow) as journal:
+        await journal.write(row(1, journal))
