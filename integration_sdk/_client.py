@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from copy import copy
 from functools import cache, partial
-from inspect import iscoroutinefunction
 from ssl import SSLContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self, overload
 
 import aiohttp
 from attrs import evolve
 from yarl import URL
 
-import integration_sdk
 from integration_sdk import _checks
 from integration_sdk._context import RequestContext
 from integration_sdk._http import (
@@ -26,24 +23,27 @@ from integration_sdk._http import (
     RetryPolicy,
     Session,
     SessionStats,
-    SharedRate,
     hide,
     requests,
 )
-from integration_sdk._resources import (
+from integration_sdk._options_given import (
     Check,
-    Companies,
-    Company,
-    Profile,
-    refuse_wrong,
-    wants_check,
+    ConnectionOptions,
+    CoordinatorOptions,
+    Leave,
+    Numbers,
+    SharedRate,
+    given,
 )
+from integration_sdk._pull.pull import Pull
+from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
+from integration_sdk._push.poller import Poller
+from integration_sdk._push.push import PushEvent
+from integration_sdk._resources import Companies, Company, Profile, refuse_wrong
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import Quota
-
-if TYPE_CHECKING:
-    from integration_sdk._push.poller import Poller
+from integration_sdk.models import Answer, PushOperation, PushRequest, Quota
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -122,7 +122,6 @@ class Client:
 
     _is_derived = False
 
-    @_checks.suggests
     def __init__(
         self,
         api_key: ApiKeySource | None = None,
@@ -138,7 +137,7 @@ class Client:
         proxy: str | URL | None = None,
         ssl: SSLContext | bool = True,
         notified: bool = False,
-        numbers: Literal["float", "decimal"] = "float",
+        numbers: Numbers = "float",
         session: aiohttp.ClientSession | None = None,
         middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
@@ -150,41 +149,31 @@ class Client:
         )
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
-        is_rate = isinstance(rate, SharedRate | None) or (_checks.is_number(rate) and rate > 0)
-        if not is_rate:
-            raise ConfigurationError(
-                f"rate must be more than 0 calls per second, or a SharedRate, not {rate!r}"
-            )
-        _checks.whole_number("per_company", per_company, 1, 10**6)
-        _checks.whole_number("connections", connections, 1, 10**6)
+        options = given(ConnectionOptions, locals())
         _checks.one_of("numbers", numbers, ("float", "decimal"))
+        _checks.true_or_false("notified", notified)
         if not isinstance(dialect, Dialect | None):
             raise ConfigurationError(
                 f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
             )
-        _checks.true_or_false("notified", notified)
-        if not (on_call is None or callable(on_call)):
-            raise ConfigurationError(f"on_call must be callable, or None, not {on_call!r}")
-        if iscoroutinefunction(on_call):
-            raise ConfigurationError("on_call must be a plain function; it is not awaited")
         dialect = dialect or Dialect.document()
         self._context = RequestContext(
             dialect=dialect,
             session=Session(
                 api_key=api_key,
                 base_url=base_url,
-                rate=rate,
-                per_company=per_company,
-                connections=connections,
-                proxy=proxy,
-                ssl=ssl,
+                rate=options.rate,
+                per_company=options.per_company,
+                connections=options.connections,
+                proxy=options.proxy,
+                ssl=options.ssl,
                 session=session,
-                middlewares=middlewares,
-                trace_configs=trace_configs,
-                on_call=on_call,
+                middlewares=options.middlewares,
+                trace_configs=options.trace_configs,
+                on_call=options.on_call,
             ),
             settings=CallOptions(timeout=timeout, read_timeout=read_timeout, retry=_policy(retry)),
-            exact=numbers == "decimal",
+            numbers=numbers,
         )
         self._retry = retry
         self._poller = cache(partial(_poller, self._context, notified=notified))
@@ -193,13 +182,6 @@ class Client:
         caller = getattr(self, "_context", None)  # None while __init__ raises
         where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
         return f"<Client of {where}>"
-
-    if not TYPE_CHECKING:  # type checkers know by themselves
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError("a Client is asynchronous: write 'async with Client(...) as client'")
-
-        __exit__ = __enter__
 
     async def __aenter__(self) -> Self:
         return self
@@ -258,11 +240,11 @@ class Client:
 
     async def wait(
         self,
-        push: integration_sdk.PushOperation | str,
+        push: PushOperation | str,
         *,
         company_id: str | None = None,
         timeout: float | None = None,
-    ) -> integration_sdk.PushOperation:
+    ) -> PushOperation:
         """Wait for *push* to end and return its last state.
 
         Any number of tasks may wait, for the same push or for others. One loop polls for all of
@@ -308,17 +290,17 @@ class Client:
     def coordinator(
         self,
         *,
-        journal: str | os.PathLike[str] | integration_sdk.Store | None = None,
+        journal: str | os.PathLike[str] | Store | None = None,
         check: Check = None,
         max_open: int = 2000,
-        leave: Literal["drain", "detach", "cancel"] = "drain",
-        on_event: Callable[[integration_sdk.PushEvent], None] | None = None,
+        leave: Leave = "drain",
+        on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         exclusive: bool = False,
         patience: float = 30.0,
         in_doubt: Literal["ask", "resend"] = "ask",
         max_pause: float | None = 600.0,
-    ) -> integration_sdk.Coordinator:
+    ) -> Coordinator:
         """Push many records and get an outcome for each. Use it with ``async with``.
 
         Example::
@@ -339,9 +321,8 @@ class Client:
             max_open: Pushes without an outcome, at most. `Coordinator.submit` and `Coordinator.run`
                 wait while there are as many.
             leave: What the end of the block does with open pushes. "drain" waits for them. "detach"
-                leaves them and puts their keys into `Coordinator.detached`. "cancel" gives them the
-                outcome PENDING. A block that ends with an exception detaches, and sends nothing
-                more.
+                leaves them and puts their keys into `Coordinator.detached`. A block that ends with
+                an exception detaches, and sends nothing more.
             on_event: Called with each `PushEvent`.
             fetch_data: Whether each outcome's operation has ``data``. It costs one more request
                 where the list of pushes leaves it out. For a push that ended in an earlier run the
@@ -366,11 +347,7 @@ class Client:
 
         Guides: docs/guides/push-many.md, in-doubt.md, web-service.md, worker.md.
         """
-        from integration_sdk._push.coordinator import (  # noqa: PLC0415 - for pushes only
-            FIVE_TIMES,
-            Coordinator,
-        )
-
+        options = given(CoordinatorOptions, locals())
         return Coordinator(
             self._context,
             self._poller(),
@@ -379,22 +356,22 @@ class Client:
             refusals=self._context.session,
             # If the client was given no retry=, the coordinator uses its own default.
             retry=FIVE_TIMES if self._retry is _NOT_GIVEN else self._context.settings.retry,
-            check=self._check if wants_check(check) else None,
+            check=self._check if options.check else None,
             journal=journal,
-            max_open=max_open,
-            leave=leave,
-            on_event=on_event,
-            fetch_data=fetch_data,
-            exclusive=exclusive,
-            patience=patience,
-            in_doubt=in_doubt,
+            max_open=options.max_open,
+            leave=options.leave,
+            on_event=options.on_event,
+            fetch_data=options.fetch_data,
+            exclusive=options.exclusive,
+            patience=options.patience,
+            in_doubt=options.in_doubt,
             max_pause=max_pause,
         )
 
-    async def _check(self, request: integration_sdk.PushRequest) -> None:
+    async def _check(self, request: PushRequest) -> None:
         books = self.company(request.company_id).connection(request.connection_id)
-        for_update = request.record_id is not None
-        await refuse_wrong(books, request.data_type, request.record, for_update=for_update)
+        updates = request.record_id is not None
+        await refuse_wrong(books, request.data_type, request.record, "options", for_update=updates)
 
     # Bulk out
 
@@ -406,13 +383,13 @@ class Client:
         format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
         companies: Iterable[str] | None = None,
         full: bool = False,
-        store: integration_sdk.Store | str | os.PathLike[str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         compression: Literal["gz", "zst"] | None = None,
         at_once: int = 16,
         max_bytes: int = 256 * requests.MIB,
         part_bytes: int = 32 * requests.MIB,
         dask: Any = None,
-    ) -> integration_sdk.Pull:
+    ) -> Pull:
         """Write the records of companies into files or a database.
 
         Await it to get a `Receipt`, or iterate over its units as they end. A unit is one company's
@@ -447,7 +424,7 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        from integration_sdk._pull import making  # noqa: PLC0415 - for pulls only
+        from integration_sdk._pull import making  # noqa: PLC0415 - a room that few programs need
 
         return making.pull(
             self,
@@ -467,6 +444,20 @@ class Client:
 
     # The rest
 
+    @overload
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, object] | None = ..., json: Any = ...
+    ) -> Any: ...
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = ...,
+        json: Any = ...,
+        raw: Literal[True],
+    ) -> Answer: ...
     async def request(
         self,
         method: str,
@@ -474,6 +465,7 @@ class Client:
         *,
         params: Mapping[str, object] | None = None,
         json: Any = None,
+        raw: bool = False,
     ) -> Any:
         """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
@@ -484,13 +476,17 @@ class Client:
             path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
+            raw: True to return an `Answer` with status, headers and bytes, for what is not JSON.
 
         Raises:
             ApiError: The service answered with an error.
         """
         refuses = self.dialect.refuses_with_503
         request = requests.custom(method, path, params=params, json=json, refuses_with_503=refuses)
-        return await self._context.json(requests.with_replacement(self.dialect, request))
+        request = requests.with_replacement(self.dialect, request)
+        if raw:
+            return await self._context.answer(request)
+        return await self._context.json(request)
 
     def with_options(
         self,
@@ -529,10 +525,6 @@ class Client:
         other._context = evolve(self._context, settings=settings)
         return other
 
-    def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` in a list for each call made inside the ``with`` block."""
-        return self._context.session.calls()
-
     def stats(self) -> SessionStats:
         """Return counts since the client was created, and its current state."""
         return self._context.session.stats()
@@ -545,8 +537,6 @@ class Client:
 
 def _poller(context: RequestContext, *, notified: bool) -> Poller:
     """Return the poller of a client and of those derived from it."""
-    from integration_sdk._push.poller import Poller  # noqa: PLC0415 - for pushes only
-
     # A poll that fails is repeated when the schedule says so, which keeps the budget.
     once = evolve(context.settings, retry=RetryPolicy.never())
     return Poller(

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define, field, frozen
 
 from integration_sdk._http import CallOptions, Session, Slot, requests, responses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
+from integration_sdk._options.check import PushOptions
+from integration_sdk._push import answers
 from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
 from integration_sdk._text import warn_if_legacy
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ApiError, MalformedResponse, fresh_copy
-
-if TYPE_CHECKING:
-    from integration_sdk._options.check import PushOptions
-    from integration_sdk.models import Problem, PushOperation
+from integration_sdk.models import Answer, Problem, PropertyDescription, PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
 MOST_WARNINGS = 1000
 """Maximum number of kinds of warnings that are logged."""
-
-
 OPTIONS_TTL = 300.0
-"""Seconds for which push options are remembered."""
+"""Seconds for which push options are cached."""
 REFUSAL_TTL = 30.0
-"""Seconds for which it is remembered that there are no push options."""
+"""Seconds for which it is cached that there are no push options."""
 MOST_OPTIONS = 1000
 
 
 @define
-class RememberedOptions:
+class OptionsCache:
     """Push options, or the refusal of them, by request target; the oldest are dropped.
 
     Tasks that want the same options ask one at a time.
@@ -53,7 +51,7 @@ class RememberedOptions:
     async def get(
         self, target: str, ask: Callable[[], Awaitable[PushOptions]], *, refresh: bool = False
     ) -> PushOptions:
-        """Return the remembered options for *target*, or else those that *ask* returns.
+        """Return the cached options for *target*, or else those that *ask* returns.
 
         Raises:
             ApiError: The service has no options for *target* or refuses them, now or recently.
@@ -87,6 +85,23 @@ class RememberedOptions:
         self._held[target] = (asyncio.get_running_loop().time() + seconds, known)
 
 
+@define(eq=False)
+class DataStatus:
+    """The last known data status of a company, which all tasks that wait for it share."""
+
+    _value: dict[str, Any] = field(factory=dict, init=False)
+    _asked_at: float = field(default=-math.inf, init=False)
+    _asking: asyncio.Lock = field(factory=asyncio.Lock, init=False)
+
+    async def newer(self, than: float, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """Return the status, asking for it unless that has been done since *than*."""
+        async with self._asking:
+            if self._asked_at < than:
+                now = asyncio.get_running_loop().time()
+                self._value, self._asked_at = await ask(), now
+            return self._value
+
+
 @frozen
 class RequestContext:
     """Sends requests with the settings of one client.
@@ -94,23 +109,25 @@ class RequestContext:
     Attributes:
         dialect: The version of the service.
         session: Shared by all clients that ``with_options`` derived.
-        settings: Timeout, retries and priority of each call.
-        exact: Whether fractions are read as Decimal.
-        remembered: Push options, remembered for some minutes.
+        settings: Timeout, retries, priority and headers of each call.
+        numbers: How fractions are read, unless ``list(numbers=)`` says otherwise.
+        cache: Push options, for some minutes.
+        data_statuses: Of companies whose data are waited for.
         warned: Kinds of warnings that have been logged.
     """
 
     dialect: Dialect
     session: Session
     settings: CallOptions
-    exact: bool = False
-    remembered: RememberedOptions = Factory(RememberedOptions)
+    numbers: Literal["float", "decimal"] = "float"
+    cache: OptionsCache = Factory(OptionsCache)
+    data_statuses: WeakValueDictionary[str, DataStatus] = Factory(WeakValueDictionary)
     warned: set[tuple[str, str, str]] = Factory(set)
 
     @property
-    def numbers(self) -> Literal["float", "decimal"]:
-        """How fractions are read: the ``numbers`` argument of `Client` and of ``list()``."""
-        return "decimal" if self.exact else "float"
+    def exact(self) -> bool:
+        """Whether fractions are read as Decimal."""
+        return self.numbers == "decimal"
 
     def to_route(self, operation: str, **names: str) -> Request:
         """Return a request for one of the dialect's operations, without body."""
@@ -136,17 +153,45 @@ class RequestContext:
         warn_if_legacy(request, request.replacement)
         return body
 
+    async def record(self, request: Request) -> dict[str, Any]:
+        """Send *request* and return the JSON object in the answer, or an empty one."""
+        body = await self.json(request)
+        if not isinstance(body, dict | None):
+            raise MalformedResponse(f"{request} must answer with an object, not {body!r:.80}")
+        return body or {}
+
+    async def answer(self, request: Request) -> Answer:
+        """Send *request* and return the answer, undecoded.
+
+        Raises:
+            ApiError: Its status is not 2xx.
+        """
+        response = responses.check(request, await self.send(request))
+        warn_if_legacy(request, request.replacement)
+        return Answer(status=response.status, headers=response.headers, body=response.body)
+
     async def push(self, request: Request) -> PushOperation:
-        """Send *request* and return the push operation in the answer."""
-        return read_push(request, await self.send(request), exact=self.exact)
+        """Send *request* and return the push operation in the answer.
+
+        One that cannot be read in full has its key, company and status; see `answers.read_brief`.
+        """
+        response = responses.check(request, await self.send(request))
+        operation: PushOperation = responses.placed(
+            request, response, _read_push, response.body, exact=self.exact
+        )
+        return operation
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
-        """Return push options, remembered for some minutes."""
+        """Return push options, from the cache if they are there."""
 
         async def ask() -> PushOptions:
-            return read_options(request, await self.send(request))
+            response = await self.send(request)
+            value = responses.read_json(request, response)
+            return PushOptions.of(
+                responses.placed(request, response, structure, value, PropertyDescription)
+            )
 
-        return await self.remembered.get(request.target, ask, refresh=refresh)
+        return await self.cache.get(request.target, ask, refresh=refresh)
 
     def warn(self, place: str, problem: Problem) -> None:
         """Log a warning about records pushed to *place*, each kind once."""
@@ -156,33 +201,8 @@ class RequestContext:
             logger.warning("%s: %s", place, problem)
 
 
-def read_push(request: Request, response: Response, *, exact: bool = False) -> PushOperation:
-    """Return the push operation in the answer to a push, an update or a poll.
-
-    One that cannot be read in full has its key, company and status; see `answers.read_brief`.
-    """
-    responses.check(request, response)
-    operation: PushOperation = responses.placed(
-        request, response, _read_push, response.body, exact=exact
-    )
-    return operation
-
-
 def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    from integration_sdk._push import answers  # noqa: PLC0415 - for pushes only
-
     try:
         return answers.read_full(body, exact=exact)
     except MalformedResponse as problem:
         return answers.read_brief(body, problem)
-
-
-def read_options(request: Request, response: Response) -> PushOptions:
-    """Return the push options description."""
-    from integration_sdk._options.check import PushOptions  # noqa: PLC0415 - for pushes only
-    from integration_sdk.models import PropertyDescription  # noqa: PLC0415 - for pushes only
-
-    value = responses.read_json(request, response)
-    return PushOptions.of(
-        responses.placed(request, response, structure, value, PropertyDescription)
-    )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import iscoroutinefunction
 from ssl import SSLContext
-from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 import aiohttp
-from attrs import Attribute, field, frozen
+from attrs import Attribute, AttrsInstance, field, fields, frozen
 from yarl import URL
 
 from integration_sdk import _checks
@@ -45,6 +45,15 @@ class SharedRate(Protocol):
 
     def paused(self, seconds: float) -> None:
         """Note that the service refuses all calls for so many *seconds* from now."""
+
+
+T = TypeVar("T", bound=AttrsInstance)
+
+
+def given(kind: type[T], arguments: Mapping[str, Any]) -> T:
+    """Return the options among the *arguments* of a public method, which are its ``locals()``."""
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: arguments[name] for name in names if name in arguments})
 
 
 # Validators
@@ -110,23 +119,7 @@ def _no_limit(seconds: float | None) -> float:
 
 @frozen(kw_only=True)
 class ListOptions:
-    """How to read a list; `Listing.list` explains each option.
-
-    Attributes:
-        model: Class of the items; None for dicts.
-        page_size: Items per page; None for 100, or the cursor's.
-        page: Number of the first page; None for 1, or the cursor's.
-        query: A filter, as the caller wrote it.
-        order_by: A field, or ``-field``.
-        changed_since: An aware datetime, a watermark or "beginning"; None to read by links.
-        changed_by: The field with the moment of the last change; only with *changed_since*.
-        prefetch: Pages to fetch ahead.
-        max_bytes: Bytes of pages to hold, approximately.
-        limit: Items to read; None for all.
-        cursor: Where to continue.
-        on_invalid: Called with each `InvalidItem`, which is then left out; None raises it.
-        numbers: How fractions are read.
-    """
+    """How to read a list; `Listing.list` explains each option."""
 
     model: Any = None
     page_size: int | None = field(default=None, validator=_whole(1, LARGEST_PAGE))
@@ -139,7 +132,7 @@ class ListOptions:
     max_bytes: int = field(default=32 * MIB, validator=_whole(1, 2**63))
     limit: int | None = field(default=None, validator=_whole(0, 2**63))
     cursor: str | None = field(default=None, validator=_text)
-    on_invalid: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+    on_invalid: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
     numbers: Numbers = field(default="float", validator=_words("float", "decimal"))
 
     def __attrs_post_init__(self) -> None:
@@ -158,34 +151,20 @@ class ListOptions:
 
 # Pushes
 
-Leave = Literal["drain", "detach"]
+Leave = Literal["drain", "detach", "cancel"]  # "cancel" goes with the old push room
 InDoubt = Literal["ask", "resend"]
 Check = Literal["options"] | None
 
 
 @frozen(kw_only=True)
 class CoordinatorOptions:
-    """How to push many records; `Client.coordinator` explains each option.
-
-    Attributes:
-        journal: Path of a file, a ``postgresql://`` URL, or a `Store`, which checks it; None to
-            keep no record.
-        check: "options" to check each record against the push options.
-        max_open: Pushes without an outcome, at most.
-        leave: What the end of the block does with open pushes.
-        on_event: Called with each `PushEvent`.
-        fetch_data: Whether each outcome's operation has ``data``.
-        exclusive: Whether nobody else pushes to the same connections and data types.
-        patience: Seconds to search for a push whose answer was lost.
-        in_doubt: What to do with a push that no list settles.
-        max_pause: Seconds for which the service may ask to wait, at most; infinite for any.
-    """
+    """How to push many records; `Client.coordinator` explains each option."""
 
     journal: Any = field(default=None, repr=False)
     check: Check = field(default=None, validator=_words("options", None))
     max_open: int = field(default=2000, validator=_whole(1, 10**9))
     leave: Leave = field(default="drain", validator=_words(*get_args(Leave)))
-    on_event: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+    on_event: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
     fetch_data: bool = field(default=False, validator=_flag)
     exclusive: bool = field(default=False, validator=_flag)
     patience: float = field(default=30.0)
@@ -210,20 +189,7 @@ Format = Literal["ndjson", "parquet", "duckdb", "postgres"]
 
 @frozen(kw_only=True)
 class PullOptions:
-    """What to pull and how to write it; `Client.pull` explains each option.
-
-    Attributes:
-        data_types: Such as ``("invoices",)``, each once.
-        to: A folder, the file of a DuckDB database, or the URL of a PostgreSQL database.
-        format: None to take it from *to*.
-        companies: Company ids, each once; None for all companies of the account.
-        full: Whether to read each unit as a whole.
-        compression: Of NDJSON files.
-        at_once: Units to read at a time, at most.
-        max_bytes: Bytes of records and pages to hold, approximately.
-        part_bytes: Bytes of records in a part, at most.
-        dask: Address of a Dask scheduler, or a ``distributed.Client``.
-    """
+    """What to pull and how to write it; `Client.pull` explains each option."""
 
     data_types: tuple[str, ...] = field(converter=_names, validator=_not_empty)
     to: str | os.PathLike[str] = field(repr=False)
@@ -248,19 +214,7 @@ class PullOptions:
 
 @frozen(kw_only=True)
 class ConnectionOptions:
-    """How a client connects, and how fast it may call; `Client` explains each option.
-
-    Attributes:
-        rate: Calls per second, or a `SharedRate`; None for no limit of ours.
-        per_company: Concurrent calls for one company, at most.
-        connections: Concurrent calls, at most; connections of reads and of writes, each.
-        proxy: URL of an HTTP proxy.
-        ssl: A context; False to check no certificate.
-        connector: A connector to use; it is not closed.
-        middlewares: For aiohttp.
-        trace_configs: For aiohttp.
-        on_call: Called with a `CallInfo` after every call.
-    """
+    """How a client connects, and how fast it may call; `Client` explains each option."""
 
     rate: float | SharedRate | None = field(default=None)
     per_company: int = field(default=10, validator=_whole(1, 10**6))
@@ -270,7 +224,7 @@ class ConnectionOptions:
     connector: aiohttp.BaseConnector | None = field(default=None)
     middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
     trace_configs: Sequence[aiohttp.TraceConfig] = ()
-    on_call: Callable[[Any], object] | None = field(default=None, validator=_plain_function)
+    on_call: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
 
     @rate.validator
     def _is_a_rate(self, _: object, rate: object) -> None:

@@ -7,16 +7,18 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, overload
+from typing import Any, Final, Generic, TypeVar, overload
 from uuid import uuid4
 
-import integration_sdk
-from integration_sdk._checks import suggests
-from integration_sdk._context import RequestContext
+from attrs import evolve
+
+from integration_sdk import _checks
+from integration_sdk._context import DataStatus, RequestContext
 from integration_sdk._http import requests
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, MIB
 from integration_sdk._list.changes import MODIFIED, ChangesFilter
@@ -24,20 +26,20 @@ from integration_sdk._list.page import Decode
 from integration_sdk._list.pager import Checkpoint, Key, Pager
 from integration_sdk._list.reader import OnDrift, OnInvalid
 from integration_sdk._list.walk import MAX_EMPTY_PAGES
-from integration_sdk.errors import ConfigurationError
+from integration_sdk._options.check import PushOptions, refuse
+from integration_sdk._options_given import Check, Numbers
+from integration_sdk._push.answers import read_full
+from integration_sdk._records.codec import encode_record
+from integration_sdk.errors import ConfigurationError, Conflict, WaitExpired
+from integration_sdk.models import Answer, PushOperation
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 Record = dict[str, Any]
-Check = Literal["options"] | None
-Numbers = Literal["float", "decimal"]
 
 
 class Resource:
     """Base of what a client gives access to. Creating one sends no request."""
-
-    _elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Where to find what people look for here."""
 
     def __init__(self, context: RequestContext, **names: str) -> None:
         for name, value in names.items():
@@ -47,15 +49,6 @@ class Resource:
 
     def __repr__(self) -> str:
         return f"<{' '.join([type(self).__name__, *self._names.values()])}>"
-
-    if not TYPE_CHECKING:  # type checkers know by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            hint = self._elsewhere.get(name) or self._elsewhere.get("")
-            told = f"; {hint.format(name)}" if hint and not name.startswith("_") else ""
-            raise AttributeError(
-                f"{type(self).__name__} has no attribute {name!r}{told}", name=name, obj=self
-            )
 
     def _route(self, operation: str, **names: str) -> requests.Request:
         return self._context.to_route(operation, **self._names, **names)
@@ -70,9 +63,6 @@ class Listing(Resource, Generic[Item]):
     Source: "Pagination".
     """
 
-    _elsewhere: ClassVar[Mapping[str, str]] = {
-        "": "read the list with .list(), or await .list() for its first page"
-    }
     _key = "id"
 
     def __init__(self, context: RequestContext, operation: str, **names: str) -> None:
@@ -136,7 +126,6 @@ class Listing(Resource, Generic[Item]):
         on_invalid: OnInvalid | None = ...,
         numbers: Numbers | None = ...,
     ) -> Pager[Item]: ...
-    @suggests
     def list(
         self,
         *,
@@ -275,25 +264,23 @@ def _refuse_conflicts(name: str, given: object, **others: object) -> None:
         raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
 
 
-class BankAccounts(Listing[Record]):
-    """Bank accounts, through a connection or the legacy endpoints."""
+class Records(Listing[Record]):
+    """The records of one type, such as ``company.data("invoices")``: read them with `list`."""
 
-    async def get(self, account_id: str) -> Record:
-        """Return one bank account. Source: "Bank data endpoints"."""
-        account: Record = await self._context.json(
-            self._route(f"{self._family}.get", accountId=account_id)
-        )
-        return account
+    async def get(self, record_id: str) -> Record:
+        """Return one record, for example the one that ``operation.changes[0].record_ref`` names.
 
-    def transactions(self, account_id: str) -> Listing[Record]:
-        """The transactions of one account. Source: "Bank data endpoints"."""
-        requests.segment("account_id", account_id)
-        operation = f"{self._family}.transactions"
-        return Listing(self._context, operation, **self._names, accountId=account_id)
+        Raises:
+            NotFound: There is none with this id.
 
-    @property
-    def _family(self) -> str:
-        return self._operation.removesuffix(".list")
+        Assumed: published, not in the document.
+        """
+        request = self._route(self._operation.replace(".list", ".get"), recordId=record_id)
+        return await self._context.record(request)
+
+    async def pdf(self, record_id: str) -> Answer:
+        """Return an invoice as a PDF: the bytes are in ``body``. Assumed: published."""
+        return await self._context.answer(self._route("data.pdf", recordId=record_id))
 
 
 # Companies
@@ -301,11 +288,6 @@ class BankAccounts(Listing[Record]):
 
 class Companies(Listing[Record]):
     """``client.companies``: all companies of the account."""
-
-    _elsewhere: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("get", "update", "delete"), "use client.company(company_id).{}()"),
-        **Listing._elsewhere,
-    }
 
     async def create(self, name: str, **fields: Any) -> Record:
         """Create a company and return it.
@@ -320,20 +302,11 @@ class Companies(Listing[Record]):
         Source: "Other endpoints that appear".
         """
         request = self._context.to_route("companies.create")
-        body: Record = await self._context.json(
-            requests.with_body(request, {"name": name, **fields})
-        )
-        return body
+        return await self._context.record(requests.with_body(request, {"name": name, **fields}))
 
 
 class Company(Resource):
     """``client.company(id)``: one company. Making it sends no request."""
-
-    _elsewhere: ClassVar[Mapping[str, str]] = {
-        "push": "push through one of its connections: company.connection(connection_id).push(...)",
-        "": "its fields are in await company.get(), records of one type in "
-        "company.data({!r}).list()",
-    }
 
     def __init__(self, context: RequestContext, company_id: str) -> None:
         super().__init__(context, companyId=company_id)
@@ -341,32 +314,34 @@ class Company(Resource):
 
     async def get(self) -> Record:
         """Return the company. Assumed: published, not in the document."""
-        company: Record = await self._context.json(self._route("companies.get"))
-        return company
+        return await self._context.record(self._route("companies.get"))
 
     async def update(self, **fields: Any) -> Record:
         """Replace the company's fields and return it. Assumed: published, not in the document."""
         request = requests.with_body(self._route("companies.update"), fields)
-        company: Record = await self._context.json(request)
-        return company
+        return await self._context.record(request)
 
     async def delete(self) -> None:
         """Delete the company. Assumed: published, not in the document."""
         await self._context.json(self._route("companies.delete"))
 
-    def data(self, data_type: str) -> Listing[Record]:
+    def data(self, data_type: str) -> Records:
         """Return the list of records of one type, as read from the company's platform.
 
         Args:
-            data_type: For example ``invoices``. ``bankAccounts`` is deprecated here: use
-                ``connection(id).bank_accounts``.
+            data_type: For example ``invoices``. Some types, such as ``directCosts``, stand below
+                a connection: ``connection(id).data("directCosts")``.
+
+        Raises:
+            ConfigurationError: The type stands below a connection, or is misspelt.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
         """
         requests.segment("data_type", data_type)
         if data_type == "bankAccounts":  # this path is a legacy endpoint
             return self.legacy_bank_accounts
-        return Listing(self._context, "data.list", **self._names, dataType=data_type)
+        name = self._context.dialect.data_name(data_type, below="company")
+        return Records(self._context, "data.list", **self._names, dataType=name)
 
     @property
     def connections(self) -> Listing[Record]:
@@ -374,7 +349,7 @@ class Company(Resource):
         return Listing(self._context, "connections.list", **self._names)
 
     def connection(self, connection_id: str) -> Connection:
-        """Return one connection: push through it, read its options and bank accounts."""
+        """Return one connection: push through it, read its options and what stands below it."""
         return Connection(self._context, self.id, connection_id)
 
     @property
@@ -391,11 +366,100 @@ class Company(Resource):
         """
         return BankAccounts(self._context, "legacy_bank_accounts.list", **self._names)
 
+    # What the service has read from the platform. Assumed: published; of it the document shows
+    # only that a data set may not be ready (409).
+
+    async def info(self) -> Record:
+        """Return what the platform says of the company itself: name, currency, addresses."""
+        return await self._context.record(self._route("data.info"))
+
+    async def refresh(
+        self, data_types: Sequence[str] | None = None, *, connection_id: str | None = None
+    ) -> list[Record]:
+        """Ask the service to read the platform again; `wait_until_ready` waits for it.
+
+        Args:
+            data_types: Such as ``["invoices"]``; None for all types.
+            connection_id: Only from this connection.
+
+        Returns:
+            The data set of each type ``{id, dataType, status, requested, progress, ...}``; an
+            empty list for all types, of which the service says nothing.
+        """
+        if data_types is None:
+            await self._context.json(self._route("data.refresh_all"))
+            return []
+        if isinstance(data_types, str):
+            raise ConfigurationError(f"data_types must be a list, such as [{data_types!r}]")
+        queued = [self._route("data.refresh", dataType=each) for each in data_types]
+        sent = [request.with_params(connectionId=connection_id) for request in queued]
+        return [await self._context.record(request) for request in sent]
+
+    async def data_status(self) -> dict[str, Record]:
+        """Return how far each type was read, by data type.
+
+        Each value has ``currentStatus``, such as Fetching, Complete or AuthError, and
+        ``lastSuccessfulSync``.
+        """
+        return await self._context.record(self._route("data.status"))
+
+    @property
+    def data_history(self) -> Records:
+        """What was read when and how it ended: data sets, by ``list`` and ``get(dataset_id)``."""
+        return Records(self._context, "history.list", **self._names)
+
+    async def wait_until_ready(self, data_type: str, *, timeout: float | None = None) -> Record:
+        """Wait until the service has read *data_type* from the platform, and return its status.
+
+        Use it after `refresh`, or after a `Conflict` (409). Any number of tasks may wait: they
+        share the polls of a company, of which there is one a second at first, and one in a
+        twentieth of the time waited later.
+
+        Args:
+            data_type: For example ``invoices``.
+            timeout: Seconds to wait; None for no limit.
+
+        Raises:
+            Conflict: The service cannot read it; the message has the reason, such as AuthError.
+            WaitExpired: *timeout* passed.
+        """
+        _checks.seconds("timeout", timeout)
+        requests.segment("data_type", data_type)
+        names = self._context.dialect.spellings(data_type)
+        statuses, loop = self._context.data_statuses, asyncio.get_running_loop()
+        shared = statuses.setdefault(self.id, DataStatus())
+        began, pause, state = loop.time(), 0.0, "unknown"
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    now = loop.time()
+                    known = await shared.newer(now - 0.9 * pause, self.data_status)
+                    entry = next((known[name] for name in names if name in known), Record())
+                    state = str(entry.get("currentStatus", "not listed"))
+                    if state == "Complete":
+                        return entry
+                    if state.endswith("Error") or state in _ENDED:
+                        raise Conflict(
+                            f"{data_type} of company {self.id} cannot be read: {state}. Mend it, "
+                            f"then call company.refresh([{data_type!r}])."
+                        )
+                    pause = max(SHORTEST_PAUSE, (now - began) / 20)
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            raise WaitExpired(
+                f"{data_type} of company {self.id} were not ready within {timeout} s: {state}"
+            ) from None
+
+
+SHORTEST_PAUSE: Final = 1.0
+"""Seconds between two polls of a data status, at least."""
+_ENDED: Final = frozenset({"Cancelled", "NotSupported", "PrerequisiteNotMet"})
+
 
 # Pushes
 
 
-class Pushes(Listing["integration_sdk.PushOperation"]):
+class Pushes(Listing[PushOperation]):
     """``client.company(id).pushes``: the company's push operations, newest first.
 
     Source: "Monitor pushes (polling)". Assumed: path and parameters.
@@ -404,15 +468,13 @@ class Pushes(Listing["integration_sdk.PushOperation"]):
     _key = "pushOperationKey"
 
     def _decode(self, numbers: Numbers) -> Decode:
-        from integration_sdk._push.answers import read_full  # noqa: PLC0415 - for pushes only
-
         return partial(read_full, exact=numbers == "decimal")
 
     @property
     def _order(self) -> str:
         return self._context.dialect.newest_first
 
-    async def get(self, key: str) -> integration_sdk.PushOperation:
+    async def get(self, key: str) -> PushOperation:
         """Return the current state of push operation *key*.
 
         Raises:
@@ -424,6 +486,73 @@ class Pushes(Listing["integration_sdk.PushOperation"]):
 
 
 # Connections
+
+
+class BankAccounts(Records):
+    """Bank accounts, through a connection or the legacy endpoints."""
+
+    async def get(self, account_id: str) -> Record:
+        """Return one bank account. Source: "Bank data endpoints"."""
+        request = self._route(f"{self._family}.get", accountId=account_id)
+        return await self._context.record(request)
+
+    def transactions(self, account_id: str) -> BankTransactions:
+        """The transactions of one account. Source: "Bank data endpoints"."""
+        names = {**self._names, "accountId": account_id}
+        return BankTransactions(self._context, f"{self._family}.transactions", **names)
+
+    @property
+    def _family(self) -> str:
+        return self._operation.removesuffix(".list")
+
+
+class BankTransactions(Listing[Record]):
+    """``bank_accounts.transactions(account_id)``: read them with `list`, or push more."""
+
+    async def options(self, *, refresh: bool = False) -> PushOptions:
+        """Return which fields of bank transactions the account accepts. Assumed: published."""
+        request = self._of_connection("options.bank_transactions")
+        return await self._context.options(request, refresh=refresh)
+
+    async def push(self, record: Any, *, timeout_minutes: int | None = None) -> PushOperation:
+        """Push bank transactions to the account and return the push, usually still Pending.
+
+        *record* is what `options` describes. The errors, and ``error.in_doubt``, are those of
+        `Connection.push`. Assumed: published, not in the document.
+        """
+        parameter, minutes = self._context.dialect.timeout_parameter, timeout_minutes
+        if minutes is not None:
+            _checks.whole_number("timeout_minutes", minutes, 1, 2**31 - 1)
+        request = evolve(
+            self._of_connection("push.bank_transactions"),
+            body=encode_record(record),
+            priority=requests.Priority.PUSH,
+        )
+        text = None if minutes is None else str(minutes)
+        return await self._context.push(request.with_params(**{parameter: text}))
+
+    def _of_connection(self, operation: str) -> requests.Request:
+        if "connectionId" not in self._names:
+            raise ConfigurationError("push to an account of connection(id).bank_accounts")
+        return self._route(operation)
+
+
+class Attachments(Listing[Record]):
+    """``connection.attachments("bills", record_id)``: the files of one record."""
+
+    async def get(self, attachment_id: str) -> Record:
+        """Return what is known of one file. Assumed: published."""
+        request = self._route("attachments.get", attachmentId=attachment_id)
+        return await self._context.record(request)
+
+    async def download(self, attachment_id: str) -> Answer:
+        """Return one file: its bytes are in ``body``. Assumed: published."""
+        request = self._route("attachments.download", attachmentId=attachment_id)
+        return await self._context.answer(request)
+
+    async def delete(self, attachment_id: str) -> PushOperation:
+        """Delete one file and return the push. Assumed: published, for bills."""
+        return await self._context.push(self._route("push.detach", attachmentId=attachment_id))
 
 
 class Connection(Resource):
@@ -441,10 +570,6 @@ class Connection(Resource):
     Guide: docs/guides/push-one.md.
     """
 
-    _elsewhere: ClassVar[Mapping[str, str]] = {
-        "data": "records are read through the company: client.company(id).data(...)"
-    }
-
     def __init__(self, context: RequestContext, company_id: str, connection_id: str) -> None:
         super().__init__(context, companyId=company_id, connectionId=connection_id)
         self.company_id = company_id
@@ -455,12 +580,42 @@ class Connection(Resource):
 
     async def get(self) -> Record:
         """Return the connection. Assumed: published, not in the document."""
-        connection: Record = await self._context.json(self._route("connections.get"))
-        return connection
+        return await self._context.record(self._route("connections.get"))
+
+    def data(self, data_type: str) -> Records:
+        """Return the list of records of one type that stands below a connection.
+
+        Args:
+            data_type: For example ``transfers``, ``directCosts`` or ``commerce-orders``.
+
+        Raises:
+            ConfigurationError: The type stands below the company, or is misspelt.
+
+        Assumed: published; the document shows bank accounts.
+        """
+        requests.segment("data_type", data_type)
+        name = self._context.dialect.data_name(data_type, below="connection")
+        if name == "bankAccounts":
+            return self.bank_accounts
+        return Records(self._context, "connection_data.list", **self._names, dataType=name)
+
+    def custom_data(self, identifier: str) -> Listing[Record]:
+        """Return the list of records of a custom data type. Assumed: published."""
+        return Listing(self._context, "custom_data.list", **self._names, dataType=identifier)
+
+    @property
+    def bank_accounts(self) -> BankAccounts:
+        """The connection's bank accounts. Source: "Bank data endpoints"."""
+        return BankAccounts(self._context, "bank_accounts.list", **self._names)
+
+    def attachments(self, data_type: str, record_id: str) -> Attachments:
+        """Return the list of files of one record, such as a bill. Assumed: published."""
+        names = {**self._names, "dataType": data_type, "recordId": record_id}
+        return Attachments(self._context, "attachments.list", **names)
 
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False
-    ) -> integration_sdk.PushOptions:
+    ) -> PushOptions:
         """Return which fields of *data_type* the connection accepts and requires.
 
         The answer is cached for five minutes.
@@ -486,7 +641,7 @@ class Connection(Resource):
         timeout_minutes: int | None = None,
         check: Check = None,
         idempotency_key: str | None = None,
-    ) -> integration_sdk.PushOperation:
+    ) -> PushOperation:
         """Create *record* in the platform and return the push, usually still Pending.
 
         The request is sent again only if the first one had no effect. To push many records, or to
@@ -515,9 +670,16 @@ class Connection(Resource):
 
         Source: "Push a record (create)". Assumed: idempotency keys, as published.
         """
-        return await self._push(
-            data_type, record, None, timeout_minutes, check, key=idempotency_key
+        request = requests.push(
+            self._context.dialect,
+            *(self.company_id, self.id, data_type, record),
+            timeout_minutes=timeout_minutes,
+            idempotency_key=str(uuid4()),  # sent if the dialect has such keys
         )
+        if idempotency_key is not None:
+            request = requests.with_own_key(self._context.dialect, request, idempotency_key)
+        await refuse_wrong(self, data_type, record, check, for_update=False)
+        return await self._context.push(request)
 
     async def update(
         self,
@@ -528,7 +690,7 @@ class Connection(Resource):
         timeout_minutes: int | None = None,
         force: bool = False,
         check: Check = None,
-    ) -> integration_sdk.PushOperation:
+    ) -> PushOperation:
         """Replace the record *record_id* with *record* and return the push.
 
         The other arguments, the errors and ``error.in_doubt`` are those of `push`. *force*
@@ -536,9 +698,17 @@ class Connection(Resource):
         not show the path of updates.
         """
         requests.segment("record_id", record_id)  # with None it would be a create
-        return await self._push(data_type, record, record_id, timeout_minutes, check, force=force)
+        request = requests.push(
+            self._context.dialect,
+            *(self.company_id, self.id, data_type, record),
+            record_id=record_id,
+            timeout_minutes=timeout_minutes,
+            force_update=force,
+        )
+        await refuse_wrong(self, data_type, record, check, for_update=True)
+        return await self._context.push(request)
 
-    async def delete(self, data_type: str, record_id: str) -> integration_sdk.PushOperation:
+    async def delete(self, data_type: str, record_id: str) -> PushOperation:
         """Delete a record and return the push. Assumed: published, not in the document.
 
         The errors, and ``error.in_doubt``, are those of `push`.
@@ -555,7 +725,7 @@ class Connection(Resource):
         *,
         filename: str,
         content_type: str = "application/octet-stream",
-    ) -> integration_sdk.PushOperation:
+    ) -> PushOperation:
         """Attach a file to a record and return the push. Assumed: published.
 
         The errors, and ``error.in_doubt``, are those of `push`.
@@ -567,60 +737,19 @@ class Connection(Resource):
             requests.with_file(request, content, filename=filename, content_type=content_type)
         )
 
-    @property
-    def bank_accounts(self) -> BankAccounts:
-        """The connection's bank accounts. Source: "Bank data endpoints"."""
-        return BankAccounts(self._context, "bank_accounts.list", **self._names)
 
-    async def _push(
-        self,
-        data_type: str,
-        record: Any,
-        record_id: str | None,
-        timeout_minutes: int | None,
-        check: Check,
-        *,
-        force: bool = False,
-        key: str | None = None,
-    ) -> integration_sdk.PushOperation:
-        request = requests.push(
-            self._context.dialect,
-            self.company_id,
-            self.id,
-            data_type,
-            record,
-            record_id=record_id,
-            timeout_minutes=timeout_minutes,
-            force_update=force,
-            idempotency_key=str(uuid4()),  # sent if the dialect has such keys
-        )
-        if key is not None:
-            request = requests.with_own_key(self._context.dialect, request, key)
-        if wants_check(check):
-            await refuse_wrong(self, data_type, record, for_update=record_id is not None)
-        return await self._context.push(request)
-
-
-def wants_check(check: Check) -> bool:
-    """Return whether records should be checked against the push options.
-
-    Raises:
-        ConfigurationError: *check* is neither "options" nor None.
-    """
-    if check is not None and check != "options":
-        raise ConfigurationError(f"check must be 'options' or None, not {check!r}")
-    return check is not None
-
-
-async def refuse_wrong(books: Connection, data_type: str, record: Any, *, for_update: bool) -> None:
-    """Check a record against the push options before it is sent; log what they only warn of.
+async def refuse_wrong(
+    books: Connection, data_type: str, record: Any, check: Check, *, for_update: bool
+) -> None:
+    """With *check* "options", check a record before it is sent; log what is only a warning.
 
     Raises:
         InvalidRecord: The options do not allow it.
         NotFound: No such connection or data type.
     """
-    from integration_sdk._options.check import refuse  # noqa: PLC0415 - for pushes only
-
+    _checks.one_of("check", check, ("options", None))
+    if check is None:
+        return
     found = (await books.options(data_type, for_update=for_update)).check(record)
     for problem in found:
         if not problem.is_error:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from string import Formatter
-from typing import Final
+from typing import Final, Literal
 
 from attrs import evolve, field, frozen
 
@@ -18,9 +19,15 @@ from integration_sdk.errors import ConfigurationError
 
 _COMPANY = "/companies/{companyId}"
 _CONNECTION = _COMPANY + "/connections/{connectionId}"
-_LEGACY_BANK = _COMPANY + "/data/bankAccounts"
+_DATA = _COMPANY + "/data/{dataType}"
+_CONNECTION_DATA = _CONNECTION + "/data/{dataType}"
+_ATTACHMENTS = _CONNECTION_DATA + "/{recordId}/attachments"
+_TYPE = _CONNECTION + "/dataTypes/{dataType}"
+_PUSH = _CONNECTION + "/push/{dataType}"
 _BANK = _CONNECTION + "/data/bankAccounts"
-_DOCUMENT = "Endpoints"
+_ACCOUNT = _BANK + "/{accountId}"
+_LEGACY = _COMPANY + "/data/bankAccounts"
+_BANK_DATA = "Bank data endpoints"
 _PUBLISHED = "Assumed: not shown in the document; path of the published API."
 
 
@@ -41,39 +48,25 @@ class Route:
     replacement: str | None = None
 
 
+def _shown(method: str, path: str, where: str, replacement: str | None = None) -> Route:
+    return Route(method, path, f"Endpoints, {where}", replacement)
+
+
 _DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
     # Shown in the document
-    "companies.list": Route("GET", "/companies", f"{_DOCUMENT}, Pagination"),
-    "companies.create": Route("POST", "/companies", f"{_DOCUMENT}, Other endpoints that appear"),
-    "data.list": Route("GET", _COMPANY + "/data/{dataType}", f"{_DOCUMENT}, Pagination"),
-    "options.create": Route(
-        "GET", _CONNECTION + "/dataTypes/{dataType}/options/POST", f"{_DOCUMENT}, Push options"
-    ),
-    "push.create": Route(
-        "POST", _CONNECTION + "/push/{dataType}", f"{_DOCUMENT}, Push a record (create)"
-    ),
-    "sync_settings.set": Route(
-        "POST", "/profile/syncSettings", f"{_DOCUMENT}, Other endpoints that appear"
-    ),
-    "bank_accounts.list": Route("GET", _BANK, f"{_DOCUMENT}, Bank data endpoints"),
-    "bank_accounts.get": Route("GET", _BANK + "/{accountId}", f"{_DOCUMENT}, Bank data endpoints"),
-    "bank_accounts.transactions": Route(
-        "GET", _BANK + "/{accountId}/bankTransactions", f"{_DOCUMENT}, Bank data endpoints"
-    ),
-    "legacy_bank_accounts.list": Route(
-        "GET", _LEGACY_BANK, f"{_DOCUMENT}, Bank data endpoints", _BANK
-    ),
-    "legacy_bank_accounts.get": Route(
-        "GET",
-        _LEGACY_BANK + "/{accountId}",
-        f"{_DOCUMENT}, Bank data endpoints",
-        _BANK + "/{accountId}",
-    ),
-    "legacy_bank_accounts.transactions": Route(
-        "GET",
-        _LEGACY_BANK + "/{accountId}/transactions",
-        f"{_DOCUMENT}, Bank data endpoints",
-        _BANK + "/{accountId}/bankTransactions",
+    "companies.list": _shown("GET", "/companies", "Pagination"),
+    "companies.create": _shown("POST", "/companies", "Other endpoints that appear"),
+    "data.list": _shown("GET", _DATA, "Pagination"),
+    "options.create": _shown("GET", _TYPE + "/options/POST", "Push options"),
+    "push.create": _shown("POST", _PUSH, "Push a record (create)"),
+    "sync_settings.set": _shown("POST", "/profile/syncSettings", "Other endpoints that appear"),
+    "bank_accounts.list": _shown("GET", _BANK, _BANK_DATA),
+    "bank_accounts.get": _shown("GET", _ACCOUNT, _BANK_DATA),
+    "bank_accounts.transactions": _shown("GET", _ACCOUNT + "/bankTransactions", _BANK_DATA),
+    "legacy_bank_accounts.list": _shown("GET", _LEGACY, _BANK_DATA, _BANK),
+    "legacy_bank_accounts.get": _shown("GET", _LEGACY + "/{accountId}", _BANK_DATA, _ACCOUNT),
+    "legacy_bank_accounts.transactions": _shown(
+        "GET", _LEGACY + "/{accountId}/transactions", _BANK_DATA, _ACCOUNT + "/bankTransactions"
     ),
     # Not shown in the document
     "companies.get": Route("GET", _COMPANY),
@@ -81,23 +74,58 @@ _DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
     "companies.delete": Route("DELETE", _COMPANY),
     "connections.list": Route("GET", _COMPANY + "/connections"),
     "connections.get": Route("GET", _CONNECTION),
+    "data.get": Route("GET", _DATA + "/{recordId}"),
+    "data.pdf": Route("GET", _DATA + "/{recordId}/pdf"),
+    "data.info": Route("GET", _COMPANY + "/data/info"),
+    "data.status": Route("GET", _COMPANY + "/dataStatus"),
+    "history.list": Route("GET", _COMPANY + "/data/history"),
+    "history.get": Route("GET", _COMPANY + "/data/history/{recordId}"),
+    "data.refresh": Route("POST", _COMPANY + "/data/queue/{dataType}"),
+    "data.refresh_all": Route("POST", _COMPANY + "/data/all"),
+    "connection_data.list": Route("GET", _CONNECTION_DATA),
+    "connection_data.get": Route("GET", _CONNECTION_DATA + "/{recordId}"),
+    "custom_data.list": Route("GET", _CONNECTION + "/data/custom/{dataType}"),
+    "attachments.list": Route("GET", _ATTACHMENTS),
+    "attachments.get": Route("GET", _ATTACHMENTS + "/{attachmentId}"),
+    "attachments.download": Route("GET", _ATTACHMENTS + "/{attachmentId}/download"),
     "options.update": Route(
         "GET",
-        _CONNECTION + "/dataTypes/{dataType}/options/PUT",
+        _TYPE + "/options/PUT",
         "Assumed: not shown in the document; the create path's sibling, published in 2021.",
     ),
-    "push.update": Route("PUT", _CONNECTION + "/push/{dataType}/{recordId}"),
-    "push.delete": Route("DELETE", _CONNECTION + "/push/{dataType}/{recordId}"),
-    "push.attach": Route("POST", _CONNECTION + "/push/{dataType}/{recordId}/attachment"),
-    "push.attach.bills": Route("POST", _CONNECTION + "/push/{dataType}/{recordId}/attachments"),
+    "options.bank_transactions": Route(
+        "GET",
+        _CONNECTION + "/dataTypes/bankAccounts/{accountId}/bankTransactions/options/POST",
+        "Assumed: not shown in the document; formed like the other options.",
+    ),
+    "push.update": Route("PUT", _PUSH + "/{recordId}"),
+    "push.delete": Route("DELETE", _PUSH + "/{recordId}"),
+    "push.attach": Route("POST", _PUSH + "/{recordId}/attachment"),
+    "push.attach.bills": Route("POST", _PUSH + "/{recordId}/attachments"),
+    "push.detach": Route("DELETE", _PUSH + "/{recordId}/attachments/{attachmentId}"),
+    "push.bank_transactions": Route(
+        "POST", _CONNECTION + "/push/bankAccounts/{accountId}/bankTransactions"
+    ),
     "pushes.list": Route("GET", _COMPANY + "/push"),
     "pushes.get": Route("GET", _COMPANY + "/push/{pushOperationKey}"),
 }
 
 _CONNECTION_NAMES: Final = ("dataConnectionId", "dataConnectionKey")
 _PUBLISHED_OPTIONS: Final = Route("GET", _CONNECTION + "/options/{dataType}")
-
-
+_TYPES: Final = """
+accounts billCreditNotes billPayments bills creditNotes customers invoices items journalEntries
+journals paymentMethods payments purchaseOrders salesOrders suppliers taxRates trackingCategories
+banking-transactions
+"""
+_BELOW_CONNECTIONS: Final = """
+accountTransactions bankAccounts directCosts directIncomes transfers banking-accountBalances
+banking-accounts banking-transactionCategories banking-transactions commerce-customers
+commerce-disputes commerce-info commerce-locations commerce-orders commerce-paymentMethods
+commerce-payments commerce-productCategories commerce-taxComponents commerce-transactions
+"""
+CLOSE: Final = 0.88
+"""How similar a name must be to be taken for a misspelling: "bill" and "bills", "Invoices" and
+"invoices" are; "invoiceLines" may be a type of its own."""
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SENT_ANYWAY: Final = re.compile(
     "(?i)accept|accept-encoding|authorization|connection|content-length|content-type|cookie|"
@@ -141,6 +169,10 @@ class Dialect:
         routes: By operation, such as ``push.create``.
         path_names: Data types that have another name in the path of a push. Assumed: options
             and operations use ``chartOfAccounts``, the push path ``accounts``.
+        company_types: Data types that stand below a company. Assumed, as published; the document
+            shows invoices. Types that are in neither set are taken to stand where they are asked
+            for.
+        connection_types: Data types that stand below a connection, some of them in both sets.
         option_names: Data types that have another name in the path of options. Assumed, as
             above; the document names ``accounts`` as a data type of any path.
         query_parameter: Parameter for a filter. Assumed: the document leaves it open.
@@ -166,6 +198,10 @@ class Dialect:
     name: str
     routes: Mapping[str, Route] = field(default=_DOCUMENT_ROUTES, repr=False)
     path_names: Mapping[str, str] = field(factory=lambda: {"chartOfAccounts": "accounts"})
+    company_types: frozenset[str] = field(default=frozenset(_TYPES.split()), repr=False)
+    connection_types: frozenset[str] = field(
+        default=frozenset(_BELOW_CONNECTIONS.split()), repr=False
+    )
     option_names: Mapping[str, str] = field(factory=dict)
     query_parameter: str = "query"
     order_by_parameter: str = "orderBy"
@@ -205,12 +241,60 @@ class Dialect:
                 **_DOCUMENT_ROUTES,
                 "options.create": _PUBLISHED_OPTIONS,
                 "options.update": _PUBLISHED_OPTIONS,
+                "options.bank_transactions": Route(
+                    "GET", _CONNECTION + "/options/bankAccounts/{accountId}/bankTransactions"
+                ),
             },
             option_names={"accounts": "chartOfAccounts"},
             idempotency_header="Idempotency-Key",
             connection_name="dataConnectionKey",
             timed_out_may_take_effect=True,
         )
+
+    def is_below_connection(self, data_type: str) -> bool:
+        """Return whether records of *data_type* stand below a connection, and only there."""
+        return data_type in self.connection_types - self.company_types
+
+    def data_name(self, data_type: str, *, below: Literal["company", "connection"]) -> str:
+        """Return what *data_type* is called in the path of its records.
+
+        Raises:
+            ConfigurationError: They stand elsewhere, or the name is misspelt; says what is right.
+        """
+        name = self.path_names.get(data_type, data_type)
+        types = {"company": self.company_types, "connection": self.connection_types}
+        if name in types.pop(below):
+            return name
+        ((other, elsewhere),) = types.items()
+        if name in elsewhere:
+            place = "client.company(id)" if other == "company" else "company.connection(id)"
+            raise ConfigurationError(
+                f"{name} stand below a {other}: read them with {place}.data({name!r})"
+            )
+        self._refuse_misspelt(name)
+        return name
+
+    def spellings(self, data_type: str) -> tuple[str, ...]:
+        """Return the names that *data_type* has in different places, its own first.
+
+        Raises:
+            ConfigurationError: It is misspelt.
+        """
+        pairs = self.path_names.items()
+        others = [b if a == data_type else a for a, b in pairs if data_type in (a, b)]
+        if not others:
+            self._refuse_misspelt(data_type)
+        return (data_type, *others)
+
+    def _refuse_misspelt(self, name: str) -> None:
+        types = self.company_types | self.connection_types
+        known = {each.casefold(): each for each in types}
+        near = get_close_matches(name.casefold(), known, n=1, cutoff=CLOSE)
+        if name not in types and near:
+            raise ConfigurationError(
+                f'there is no data type "{name}"; did you mean "{known[near[0]]}"? '
+                "(If it is new, add it to the dialect's company_types or connection_types.)"
+            )
 
     def is_contradicted(self, answer: bytes) -> bool:
         """Return whether an *answer* that shows pushes gives their connection another name."""

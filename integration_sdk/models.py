@@ -7,7 +7,7 @@ that the document does not name are kept in ``extra``, so a newer service loses 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar, overload
@@ -140,6 +140,24 @@ class Quota:
     limit: int | None = None
     remaining: int | None = None
     reset: datetime | None = None
+
+
+# Answers without JSON
+
+
+@frozen(kw_only=True)
+class Answer:
+    """An answer as it came, such as a PDF: from ``client.request(..., raw=True)``.
+
+    Attributes:
+        status: The HTTP status, 2xx.
+        headers: Read without regard to case.
+        body: The bytes, decompressed.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=lambda body: f"<{len(body)} bytes>")
 
 
 # Pushes
@@ -339,6 +357,10 @@ class OutcomeStatus(StrEnum):
 # Push options
 
 
+def _count(members: Sized) -> str:
+    return f"<{len(members)}>"
+
+
 @frozen(kw_only=True)
 class OptionEntry:
     """A choice: show ``display_name``, send ``value``. Source: "Option entry"."""
@@ -390,9 +412,9 @@ class PropertyDescription:
     display_name: str | None = None
     description: str | None = None
     required: bool = False
-    properties: Mapping[str, PropertyDescription] = Factory(dict)
-    options: Sequence[OptionEntry] = ()
-    validation: OptionRules = OptionRules()
+    properties: Mapping[str, PropertyDescription] = field(factory=dict, repr=_count)
+    options: Sequence[OptionEntry] = field(default=(), repr=_count)
+    validation: OptionRules = field(default=OptionRules(), repr=False)
     extra: Extra = Factory(dict)
 
 
@@ -410,8 +432,6 @@ class ProblemCode(StrEnum):
     """The value is not of the property's type."""
     UNLISTED = "unlisted"
     """The options do not list the property; the platform may drop it."""
-    RULE = "rule"
-    """A rule in plain words, such as a maximum length, is broken."""
 
 
 class Severity(StrEnum):

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import Factory, define, fields, frozen
 
-from integration_sdk._options.description import Choices, Field, Limit, read_fields
+from integration_sdk._options.description import Choices, Field, read_fields
 from integration_sdk._options.render import FormControl, render_form, render_schema
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import InvalidRecord
@@ -31,19 +31,24 @@ def refuse(problems: list[Problem]) -> None:
     """Raise `InvalidRecord` if any of *problems* is an error."""
     errors = [problem for problem in problems if problem.is_error]
     if errors:
-        told = "; ".join(str(problem).removesuffix(".") for problem in errors[:5])
+        shown = "; ".join(str(problem).removesuffix(".") for problem in errors[:5])
         more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
         raise InvalidRecord(
-            f"not sent: the push options do not allow it: {told}{more}", problems=errors
+            f"not sent: the push options do not allow it: {shown}{more}", problems=errors
         )
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class PushOptions(PropertyDescription):
     """The records of one data type that one connection accepts.
 
     Source: "Push options description (response of the options endpoint)".
     """
+
+    def __repr__(self) -> str:
+        required = sum(member.required for member in self.properties.values())
+        count = f"{len(self.properties)} properties, {required} required"
+        return f"<PushOptions of {self.display_name or 'a record'}: {count}>"
 
     @classmethod
     def of(cls, description: PropertyDescription) -> PushOptions:
@@ -104,20 +109,28 @@ class _Check:
             if known := field.members.get(name):
                 self.value(known, value, f"{prefix}{name}")
             elif field.members and value is not None:  # generated clients write all, as null
-                self._unlisted(field, name, f"{prefix}{name}")
+                known_names = {member.casefold(): member for member in field.members}
+                end = self._end(name, known_names)
+                words = f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
+                self._add(f"{prefix}{name}", ProblemCode.UNLISTED, words, Severity.WARNING)
         for name, member in field.members.items():
             if member.required and name not in record:
-                self._refuse(f"{prefix}{name}", ProblemCode.REQUIRED, _missing_said(member))
+                self._missing(member, f"{prefix}{name}")
 
     def value(self, field: Field, value: Any, path: str) -> None:
+        choices = field.choices
         if field.required and field.is_empty(value):
-            self._refuse(path, ProblemCode.REQUIRED, _missing_said(field))
+            self._missing(field, path)
         elif value is None:
             return
-        elif not field.accepts(value):
-            self._refused(field, value, path)
+        elif choices is not None and choices.closed and value not in choices:
+            self._no_choice(field, choices, value, path)
+        elif not (choices is not None and choices.closed) and not field.kind.fits(value):
+            words = f"{field.label} must be {field.kind.words}, not {_shown(value)}."
+            self._add(path, ProblemCode.WRONG_TYPE, words)
         else:
-            self._warnings(field, value, path)
+            if choices is not None and value not in choices:
+                self._no_choice(field, choices, value, path)
             self._inside(field, value, path)
 
     def _inside(self, field: Field, value: Any, path: str) -> None:
@@ -127,67 +140,33 @@ class _Check:
             for index, element in enumerate(value):
                 self.value(field.element, element, f"{path}[{index}]")
 
-    def _refused(self, field: Field, value: Any, path: str) -> None:
-        if field.choices is not None and field.choices.closed:
-            said = _no_choice_said(field, field.choices, value, self._suggests)
-            self._refuse(path, ProblemCode.NOT_A_CHOICE, said)
-        else:
-            self._refuse(path, ProblemCode.WRONG_TYPE, _wrong_type_said(field, value))
+    def _missing(self, field: Field, path: str) -> None:
+        right = field.kind.words if field.choices is None else _any_of(field.choices)
+        self._add(path, ProblemCode.REQUIRED, f"{field.label} is required: give {right}.")
 
-    def _warnings(self, field: Field, value: Any, path: str) -> None:
-        if field.choices is not None and value not in field.choices:
-            said = _no_choice_said(field, field.choices, value, self._suggests)
-            self._warn(path, ProblemCode.NOT_A_CHOICE, said)
-        for limit in field.limits:
-            if observed := limit.observe(value):
-                self._warn(path, ProblemCode.RULE, _broken_rule_said(field, limit, observed))
+    def _no_choice(self, field: Field, choices: Choices, value: Any, path: str) -> None:
+        must = "must" if choices.closed else "should"
+        end = self._end(str(value), choices.spellings)
+        words = f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
+        severity = Severity.ERROR if choices.closed else Severity.WARNING
+        self._add(path, ProblemCode.NOT_A_CHOICE, words, severity)
 
-    def _unlisted(self, field: Field, name: str, path: str) -> None:
-        self._warn(path, ProblemCode.UNLISTED, _unlisted_said(field, name, self._suggests))
+    def _end(self, wrong: str, right: Mapping[str, Any]) -> str:
+        """Return the end of a sentence, with the value probably meant, if there is time to search.
 
-    @property
-    def _suggests(self) -> bool:
-        """Whether to say what was probably meant: a search takes a few milliseconds."""
-        return len(self.problems) < MOST_SUGGESTIONS
+        A search takes some milliseconds. *right* has casefolded keys.
+        """
+        name = wrong.casefold()
+        near = [name] if name in right else []
+        has_time = len(self.problems) < MOST_SUGGESTIONS and len(right) <= MOST_NAMES
+        if not near and len(wrong) <= 100 and has_time:
+            near = get_close_matches(name, right, n=1)
+        return f"; did you mean {_shown(right[near[0]])}?" if near else "."
 
-    def _refuse(self, path: str, code: ProblemCode, message: str) -> None:
-        self.problems.append(Problem(path, code, message))
-
-    def _warn(self, path: str, code: ProblemCode, message: str) -> None:
-        self.problems.append(Problem(path, code, message, Severity.WARNING))
-
-
-# The sentences that describe problems, and say what would be right
-
-
-def _missing_said(field: Field) -> str:
-    """Return the sentence for a required property that is not populated."""
-    right = field.kind.words if field.choices is None else _any_of(field.choices)
-    return f"{field.label} is required: give {right}."
-
-
-def _wrong_type_said(field: Field, value: Any) -> str:
-    """Return the sentence for a value of the wrong type."""
-    return f"{field.label} must be {field.kind.words}, not {_shown(value)}."
-
-
-def _no_choice_said(field: Field, choices: Choices, value: Any, suggest: bool) -> str:
-    """Return the sentence for a value that is not among the choices."""
-    must = "must" if choices.closed else "should"
-    end = _end(str(value), choices.spellings, suggest)
-    return f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
-
-
-def _unlisted_said(field: Field, name: str, suggest: bool) -> str:
-    """Return the sentence for a property that the options do not list."""
-    known = {member.casefold(): member for member in field.members}
-    end = _end(name, known, suggest)
-    return f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
-
-
-def _broken_rule_said(field: Field, limit: Limit, observed: str) -> str:
-    """Return the sentence for a rule in plain words that a value breaks."""
-    return f"{field.label}: {limit.text.rstrip('. ')} ({observed})."
+    def _add(
+        self, path: str, code: ProblemCode, words: str, severity: Severity = Severity.ERROR
+    ) -> None:
+        self.problems.append(Problem(path, code, words, severity))
 
 
 def _shown(value: Any) -> str:
@@ -203,12 +182,3 @@ def _any_of(choices: Choices) -> str:
     if several:
         return f"one of {len(choices.listed)} choices such as {', '.join(values)}"
     return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
-
-
-def _end(wrong: str, right: Mapping[str, Any], suggest: bool) -> str:
-    """Return the end of a sentence, with the value probably meant; *right* has casefolded keys."""
-    name = wrong.casefold()
-    near = [name] if name in right else []
-    if not near and len(wrong) <= 100 and suggest and len(right) <= MOST_NAMES:
-        near = get_close_matches(name, right, n=1)
-    return f"; did you mean {_shown(right[near[0]])}?" if near else "."

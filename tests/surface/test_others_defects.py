@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.virtual_service import Answer, Asked, Proceed, Service
-from integration_sdk import Client, PushOperation, PushStatus, errors
+from integration_sdk import CallInfo, Client, PushOperation, PushStatus, errors
 from integration_sdk.sandbox import Sandbox
 from tests.support.session_support import RawServer, answer, raw_server
 
@@ -114,14 +114,16 @@ async def test_a_foreign_next_link_gets_no_connection(link: str) -> None:
 
 @small
 async def test_retry_after_may_be_a_date(
-    integration_sandbox: Sandbox, integration_client: Client
+    integration_sandbox: Sandbox,
 ) -> None:
     """githubkit crashes on an HTTP date; here it is a floor like a number of seconds."""
+    calls: list[CallInfo] = []
     until = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
     integration_sandbox.faults.status(429, headers={"Retry-After": until}, times=1)
 
-    with integration_client.calls() as calls:
-        await integration_client.companies.list()
+    key, url = integration_sandbox.api_key, integration_sandbox.base_url
+    async with Client(key, url, on_call=calls.append) as client:
+        await client.companies.list()
 
     assert [(call.status, call.attempts) for call in calls] == [(200, 2)]
     assert calls[0].waited >= 30

@@ -1,0 +1,278 @@
+"""What the published service offers for data, options and pushes has a method, at its address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from attrs import define, evolve, field
+
+from integration_sdk import Client, Dialect, errors
+
+PUBLISHED = [
+    " ".join(line.split())
+    for line in (Path(__file__).parent / "published_paths.txt").read_text().splitlines()
+]
+BY_REQUEST = {
+    "POST /companies/{companyId}/data/info",
+    "POST /companies/{companyId}/connections/{connectionId}/data/queue/custom/"
+    "{customDataIdentifier}",
+}
+"""These change nothing that the SDK reads: ``client.request()`` calls them."""
+PUSH = {"pushOperationKey": "k", "companyId": "c", "status": "Pending"}
+PAGE = {"results": [], "pageNumber": 1, "pageSize": 100, "totalResults": 0, "_links": {}}
+BOTH = [Dialect.document(), Dialect.published()]
+
+
+@define
+class Stub:
+    """A service that answers each request alike, and notes it."""
+
+    url: str = ""
+    body: Any = field(factory=lambda: PUSH | PAGE)
+    status: int = 200
+    requests: list[web.Request] = field(factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.requests.append(request)
+        return web.json_response(self.body, status=self.status)
+
+    @property
+    def seen(self) -> list[str]:
+        return [f"{request.method} {request.path}" for request in self.requests]
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    stub = Stub()
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", stub.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield stub
+    await runner.cleanup()
+
+
+async def use(  # noqa: C901, PLR0912 - a table
+    client: Client, address: str
+) -> Any:
+    """Call what a user would call for a published *address*."""
+    method, path = address.split()
+    _, company_id, *parts = path.strip("/").split("/")
+    company = client.company(company_id)
+    if parts[0] != "connections":
+        return await use_company(company, method, parts)
+    books = company.connection(parts[1])
+    match [method, *parts[2:]]:
+        case ["GET", "data", "custom", identifier]:
+            return await books.custom_data(identifier).list()
+        case ["GET", "data", data_type]:
+            return await books.data(data_type).list()
+        case ["GET", "data", "bankAccounts", account_id, "bankTransactions"]:
+            return await books.bank_accounts.transactions(account_id).list()
+        case ["GET", "data", data_type, record_id]:
+            return await books.data(data_type).get(record_id)
+        case ["GET", "data", data_type, record_id, "attachments"]:
+            return await books.attachments(data_type, record_id).list()
+        case ["GET", "data", data_type, record_id, "attachments", attachment_id]:
+            return await books.attachments(data_type, record_id).get(attachment_id)
+        case ["GET", "data", data_type, record_id, "attachments", attachment_id, "download"]:
+            return await books.attachments(data_type, record_id).download(attachment_id)
+        case ["GET", "options", data_type]:
+            return await books.options(data_type, refresh=True)
+        case ["GET", "options", "bankAccounts", account_id, "bankTransactions"]:
+            return await books.bank_accounts.transactions(account_id).options()
+        case ["POST", "push", data_type]:
+            return await books.push(data_type, {})
+        case ["POST", "push", "bankAccounts", account_id, "bankTransactions"]:
+            return await books.bank_accounts.transactions(account_id).push({})
+        case ["PUT", "push", data_type, record_id]:
+            return await books.update(data_type, record_id, {})
+        case ["DELETE", "push", data_type, record_id]:
+            return await books.delete(data_type, record_id)
+        case ["POST", "push", data_type, record_id, _]:
+            return await books.attach(data_type, record_id, b"%PDF", filename="a.pdf")
+        case ["DELETE", "push", data_type, record_id, "attachments", attachment_id]:
+            return await books.attachments(data_type, record_id).delete(attachment_id)
+    raise AssertionError(address)
+
+
+async def use_company(  # noqa: C901 - a table
+    company: Any, method: str, parts: list[str]
+) -> Any:
+    match [method, *parts]:
+        case ["GET", "data", "history"]:
+            return await company.data_history.list()
+        case ["GET", "data", "history", data_set_id]:
+            return await company.data_history.get(data_set_id)
+        case ["GET", "data", "info"]:
+            return await company.info()
+        case ["GET", "dataStatus"]:
+            return await company.data_status()
+        case ["POST", "data", "all"]:
+            return await company.refresh()
+        case ["POST", "data", "queue", data_type]:
+            return await company.refresh([data_type])
+        case ["GET", "data", "bankAccounts", account_id, "transactions"]:
+            return await company.legacy_bank_accounts.transactions(account_id).list()
+        case ["GET", "data", data_type]:
+            return await company.data(data_type).list()
+        case ["GET", "data", data_type, record_id]:
+            return await company.data(data_type).get(record_id)
+        case ["GET", "data", "invoices", record_id, "pdf"]:
+            return await company.data("invoices").pdf(record_id)
+        case ["GET", "push"]:
+            return await company.pushes.list()
+        case ["GET", "push", key]:
+            return await company.pushes.get(key)
+    raise AssertionError(parts)
+
+
+@pytest.mark.parametrize("address", [each for each in PUBLISHED if each not in BY_REQUEST])
+async def test_each_published_address_has_a_method(stub: Stub, address: str) -> None:
+    """It sends one request, to that address."""
+    legacy = "companyId}/data/bankAccounts" in address
+    async with Client("key", stub.url, dialect=Dialect.published()) as client:
+        with pytest.warns(DeprecationWarning, match="use GET") if legacy else nullcontext():
+            await use(client, address)
+
+    assert stub.seen == [address]
+
+
+@pytest.mark.parametrize("dialect", BOTH, ids=lambda dialect: dialect.name)
+def test_a_type_is_read_where_it_stands(dialect: Dialect) -> None:
+    """Elsewhere the error says where; what is in neither list is read where it is asked for."""
+    company = Client("key", "https://api.example", dialect=dialect).company("c")
+    books = company.connection("b")
+
+    with pytest.raises(errors.ConfigurationError, match=r"below a connection.*'directCosts'"):
+        company.data("directCosts")
+    with pytest.raises(errors.ConfigurationError, match=r"below a company.*\.data\('invoices'\)"):
+        books.data("invoices")
+    for either in ("banking-transactions", "ourOwn", "invoiceLines"):
+        assert either in repr(company.data(either))
+        assert either in repr(books.data(either))
+    assert dialect.is_below_connection("transfers")
+    assert not dialect.is_below_connection("banking-transactions")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("invoice", "invoices"), ("Invoices", "invoices"), ("bill", "bills"), ("tranfers", "transf")],
+)
+def test_a_misspelt_type_is_answered_with_what_was_meant(written: str, meant: str) -> None:
+    """Before anything is sent; a dialect may know more types."""
+    dialect = Dialect.document()
+    company = Client("key", "https://api.example").company("c")
+    for use in (company.data, company.connection("b").data, dialect.spellings):
+        with pytest.raises(errors.ConfigurationError, match=f'did you mean "{meant}'):
+            use(written)
+
+    more = evolve(dialect, company_types=dialect.company_types | {written})
+    assert written in repr(
+        Client("key", "https://x.example", dialect=more).company("c").data(written)
+    )
+
+
+def test_transactions_of_legacy_accounts_cannot_be_pushed() -> None:
+    """There is no address for it, and the error says where there is one."""
+    account = Client("key", "https://x.example").company("c").legacy_bank_accounts
+    with pytest.raises(errors.ConfigurationError, match="bank_accounts"):
+        asyncio.run(account.transactions("a").push({}))
+
+
+# Bytes and headers
+
+
+async def test_request_gives_the_answer_as_it_came(stub: Stub) -> None:
+    """A PDF is no JSON; errors are raised as elsewhere."""
+    async with Client("key", stub.url) as client:
+        answer = await client.request("GET", "/a.pdf", raw=True)
+        stub.status = 404
+        with pytest.raises(errors.NotFound):
+            await client.request("GET", "/a.pdf", raw=True)
+
+    assert (answer.status, json.loads(answer.body)) == (200, PUSH | PAGE)
+    assert answer.headers["content-type"].startswith("application/json")
+    assert re.fullmatch(r"Answer\(status=200, body=<\d+ bytes>\)", repr(answer))
+
+
+async def test_an_answer_that_is_no_object_is_malformed(stub: Stub) -> None:
+    """Where one record was asked for."""
+    stub.body = [1]
+    async with Client("key", stub.url) as client:
+        with pytest.raises(errors.MalformedResponse, match="must answer with an object"):
+            await client.company("c").data("invoices").get("i")
+
+
+# Readiness
+
+
+def statuses(state: str, name: str = "invoices") -> Any:
+    return {name: {"dataType": name, "currentStatus": state, "lastSuccessfulSync": None}}
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("waiters", [1, 100])
+async def test_tasks_that_wait_for_data_share_the_polls(stub: Stub, waiters: int) -> None:
+    """One a second at first, one in a twentieth of the time waited later, however many wait."""
+    stub.body = statuses("Fetching")
+    loop = asyncio.get_running_loop()
+    async with Client("key", stub.url) as client:
+        company, began = client.company("c"), loop.time()
+        tasks = [
+            asyncio.create_task(client.company("c").wait_until_ready("invoices"))
+            for _ in range(waiters)
+        ]
+        await asyncio.sleep(100)
+        polls = len(stub.requests)
+        stub.body = statuses("Complete")
+        ends = await asyncio.gather(*tasks)
+
+    assert {end["currentStatus"] for end in ends} == {"Complete"}
+    assert loop.time() - began < 100 + 2 * 100 / 20
+    assert 45 <= polls <= 60
+    assert company.id == "c"
+
+
+@pytest.mark.virtual_time
+async def test_a_wait_for_data_ends_when_it_must(stub: Stub) -> None:
+    """With the time, with a last look; with an error of the platform at once."""
+    async with Client("key", stub.url) as client:
+        company = client.company("c")
+        stub.body = statuses("Queued")
+        with pytest.raises(errors.WaitExpired, match=r"not ready within 5 s: Queued"):
+            await company.wait_until_ready("invoices", timeout=5)
+        stub.body = statuses("AuthError")
+        with pytest.raises(errors.Conflict, match=r"cannot be read: AuthError.*refresh"):
+            await company.wait_until_ready("invoices", timeout=5)
+        stub.body = statuses("Complete", "chartOfAccounts")
+        assert await company.wait_until_ready("accounts", timeout=5)
+        with pytest.raises(errors.ConfigurationError, match='did you mean "invoices"'):
+            await company.wait_until_ready("invoice")
+        with pytest.raises(errors.ConfigurationError, match=r"\['invoices'\]"):
+            await company.refresh("invoices")
+        await company.refresh(["invoices"], connection_id="b")
+
+    assert str(stub.requests[-1].rel_url).endswith("/data/queue/invoices?connectionId=b")
+
+
+@pytest.mark.integration_sandbox(companies=1, invoices=10)
+async def test_one_record_is_read_by_its_id(integration_client: Client) -> None:
+    """And an id that is not there is an error."""
+    company = await integration_client.companies.list().one()
+    invoices = integration_client.company(company["id"]).data("invoices")
+    listed = await invoices.list().collect(limit=3)
+
+    assert await invoices.get(listed[2]["id"]) == listed[2]
+    with pytest.raises(errors.NotFound):
+        await invoices.get("none")
