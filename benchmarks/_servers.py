@@ -103,7 +103,7 @@ class SandboxServer:
 @contextmanager
 def sandbox_server(**settings: Any) -> Iterator[SandboxServer]:
     """Serve a sandbox with *settings*."""
-    settings = {"invoices": 0, "remember": 0} | settings
+    settings = {"invoices": 0, "remember": 0, "unlinked": 0} | settings
     with _in_own_process(_sandbox, settings) as (pipe, process):
         base_url, api_key, lanes = pipe.recv()
         yield SandboxServer(base_url, api_key, lanes, process, pipe)

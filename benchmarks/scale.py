@@ -266,7 +266,7 @@ class Tally:
 
 async def read_all(lists: int, workers: int) -> Row:
     size = PAGE_SIZE // STANDS_FOR
-    async with Sandbox(companies=lists, invoices=PAGES * size, remember=0) as sandbox:
+    async with Sandbox(companies=lists, unlinked=0, invoices=PAGES * size, remember=0) as sandbox:
         sandbox.faults.latency(LATENCY)
         sandbox.faults.rate_limit(per_second=PER_MINUTE / 60, burst=PER_MINUTE)
         tally, began = Tally(), time.process_time()

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
@@ -36,10 +36,6 @@ class Settings:
 
     invoices: int = 20_000
     """Invoices of each company."""
-
-    pulled: Annotated[Path | None, Parameter(name="--from")] = None
-    """Folder that `pull` has written, as NDJSON or Parquet. Serve its companies and records instead
-    of generated ones."""
 
     seed: int = 0
     """The same seed gives the same records, ids and faults."""

@@ -7,35 +7,41 @@
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
 
-How a call goes: `_http` reads it from its connection, `_front` passes it through `_faults` and the
-account's limits to an endpoint in `_routes`. Endpoints read `_books` and record `_pushes`,
-whose ends `_notices` tell; `_schemas` says what each data type holds. A new endpoint is a function
-in `_routes`, a new fault a method in `_faults`, a new data type a row in `_schemas`.
+How a call goes: `_server` reads it from its connection, `_front` passes it through the faults and
+the account's limits to an endpoint in `_endpoints`. Endpoints read `_books` and record `_pushes`,
+whose ends `_notices` sends; `_schemas` says what each data type holds. A new endpoint is a function
+in `_endpoints`, a new fault a class in `_faults`, a new data type an entry in `_schemas`.
+
+Its books are uneven on purpose, as real ones are (`_books`): write your code for them, or give
+``records=`` of your own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
-from os import PathLike
 from shlex import quote
 from typing import Any, Self
 
-from integration_sdk.sandbox._account import Company, Connection
-from integration_sdk.sandbox._books import DataSet
 from integration_sdk.sandbox._call import Answer, Call, Refused
-from integration_sdk.sandbox._control import Control
-from integration_sdk.sandbox._faults import Faults, Rule
-from integration_sdk.sandbox._front import Front
-from integration_sdk.sandbox._http import RecordedRequest, Server
+from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._front import Control, Front
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
-from integration_sdk.sandbox._pulled import read_pulled
+from integration_sdk.sandbox._platforms import Company, Connection
 from integration_sdk.sandbox._pushes import Operation
-from integration_sdk.sandbox._service import Service
-from integration_sdk.sandbox._settings import REMOVAL, DialectName, Settings, Spelling
+from integration_sdk.sandbox._records import DataSet
+from integration_sdk.sandbox._rules import Rule
+from integration_sdk.sandbox._server import RecordedRequest, Server
+from integration_sdk.sandbox._service import (
+    REMOVAL,
+    DialectName,
+    Service,
+    Spelling,
+    checked_settings,
+)
 
 __all__ = [
     "Answer",
@@ -56,7 +62,7 @@ __all__ = [
 
 
 class Sandbox:
-    """The service on a loopback port, with generated books, for as long as the block lasts.
+    """The service on a loopback port, with books of its own, for as long as the block lasts.
 
     Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
     ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
@@ -68,9 +74,10 @@ class Sandbox:
         companies: Companies that are there from the start, each connected to four platforms:
             one that answers pushes later, one at once, one never (offline), one strict.
         invoices: Invoices in each company's books; a million cost no memory.
-        pulled: A folder that `Client.pull` has written as NDJSON or Parquet: its companies and
-            records are served in place of generated ones, from memory. What was not pulled is an
-            empty list; connections and bank data are generated.
+        records: Records by data type, such as ``{"invoices": [...]}``, that each company has in
+            place of generated ones. They are read, filtered and changed like any other.
+        unlinked: How many companies, the last ones, have never been linked to a platform: their
+            data is not ready (409). None: one in ten.
         seed: The same seed gives the same books, identifiers and faults.
         dialect: ``document`` (the interface document's) or ``published`` (today's public API).
         spelling: Name of an operation's connection field; None for the dialect's own.
@@ -100,7 +107,8 @@ class Sandbox:
         companies: int = 3,
         invoices: int = 20_000,
         *,
-        pulled: str | PathLike[str] | None = None,
+        records: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        unlinked: int | None = None,
         seed: int = 0,
         dialect: DialectName = "document",
         spelling: Spelling | None = None,
@@ -115,29 +123,13 @@ class Sandbox:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        given = None if pulled is None else read_pulled(pulled)
-        self._settings = Settings(
-            companies=companies if given is None else len(given),
-            invoices=invoices,
-            seed=seed,
-            dialect=dialect,
-            spelling=spelling,
-            api_key=api_key,
-            free_plan=free_plan,
-            account_age_days=account_age_days,
-            legacy_removed=legacy_removed,
-            push_seconds=push_seconds,
-            daily_quota=daily_quota,
-            starts=starts,
-            remember=remember,
-            host=host,
-            port=port,
-        )
-        self._service = service = Service(self._settings, given)
-        self.api_key, self.dialect, self.clock = self._settings.api_key, dialect, service.clock
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._settings = settings = checked_settings(**given | {"records": records or {}})
+        self._service = service = Service(settings)
+        self.api_key, self.dialect, self.clock = service.api_key, settings.dialect, service.clock
         self.faults = Faults(service)
-        control = Control(service, self.faults, Front(service, self.faults).respond)
-        self._server = Server(control.respond, service.refuse, self.clock, remember)
+        front, control = Front(service, self.faults), Control(service, self.faults)
+        self._server = Server(service, front.respond, control.respond)
         self._notifier = Notifier(self.clock, service.ledger, seed, remember=remember)
         self.requests = self._server.seen
         self.notifications = self._notifier.deliveries
@@ -149,13 +141,14 @@ class Sandbox:
             raise RuntimeError("the sandbox is already started")
         self._bound = await self._server.start(self._settings.host, self._settings.port)
         self.clock.follow(asyncio.get_running_loop())
+        self._notifier.start()
         return self
 
     async def stop(self) -> None:
         """Close the port and every connection; no task is left running."""
         if self._bound is not None:
             self._bound = None
-            self.clock.rest()
+            self.clock.follow(None)
             await self._notifier.stop()
             await self._server.stop()
 
@@ -170,11 +163,6 @@ class Sandbox:
         """``http://127.0.0.1:PORT``, without a slash at the end."""
         if self._bound is None:
             raise RuntimeError("the sandbox is not started: use `async with Sandbox() as sandbox`")
-        if self.clock.stands_still():
-            raise RuntimeError(
-                "the sandbox was started on another event loop, which stands still while this one "
-                "runs: start it here (in pytest, its fixture needs the loop_scope of the tests)"
-            )
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self._bound}"
@@ -195,13 +183,18 @@ class Sandbox:
         """The last sync settings that were accepted."""
         return self._service.sync_settings
 
-    def data_set(self, company_id: str, data_type: str) -> DataSet:
-        """The records of *data_type* in a company's books, to compare with or to change."""
-        self._service.ledger.settle(self.clock.now())
-        return self._service.data_set(company_id, data_type)
+    def data_set(
+        self, company_id: str, data_type: str, connection_id: str | None = None
+    ) -> DataSet:
+        """The records of *data_type* in a company's books, to compare with or to change.
 
-    def push(self, connection: Connection, data_type: str, record: dict[str, Any]) -> Operation:
-        """Push as somebody else, bypassing the network and the faults."""
+        What is read below a connection is that of the first one, unless *connection_id* is given.
+        """
+        self._service.ledger.settle(self.clock.now())
+        return self._service.data_set(company_id, data_type, connection_id)
+
+    def push(self, connection: Connection, data_type: str, record: Mapping[str, Any]) -> Operation:
+        """Push as another client, bypassing the network and the faults."""
         return self._service.push_by_another(connection, data_type, record)
 
     def bring_online(self, connection: Connection) -> None:
@@ -254,7 +247,7 @@ class Sandbox:
 
 
 async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
-    """Run *sandbox* until cancelled; *say* is told its address, its key and how to use them."""
+    """Run *sandbox* until cancelled; *say* gets its address, its key and how to use them."""
     say = say or partial(print, flush=True)
     async with sandbox:
         say(f"Sandbox: {sandbox.base_url}")

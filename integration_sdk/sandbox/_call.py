@@ -1,35 +1,103 @@
-"""The values that pass through the sandbox: calls, answers and refusals.
+"""The values that pass through the sandbox: calls, answers, refusals, and the service's clock.
 
-A handler gets a `Call` and returns an `Answer` or raises `Refused`, which becomes the documented
-error body. An answer is a plain value, even if it is to be cut: only `_http` uses sockets.
+An endpoint gets a `Call` and returns an `Answer` or raises `Refused`, which becomes the documented
+error body. An answer is a plain value, even if its connection is to be cut: only `_server` uses
+sockets.
 
 Source: "Resources and their fields", Error body; "Errors", Other rules 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 from attrs import define, field, frozen
 
-from integration_sdk.sandbox._clock import Clock
-
 JSON = "application/json; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 NOTHING: Mapping[str, str] = {}
-Forgery = Literal["signature", "secret", "key", "early"]
-
 encode = msgspec.json.Encoder(decimal_format="number").encode
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
-DEEPEST = 100
-"""Levels of a body or a filter, at most: whatever reads them by recursion has room for these."""
+decode = msgspec.json.Decoder(float_hook=Decimal).decode
+"""JSON to plain values, with every fraction an exact Decimal."""
 
 
-def decode(body: bytes) -> Any:
-    """JSON to plain values, with every fraction an exact Decimal."""
-    return _decoder.decode(body)
+def new_uuid(chance: random.Random) -> str:
+    """A UUID by *chance*, so that a seed fixes it."""
+    return str(uuid.UUID(int=chance.getrandbits(128), version=4))
+
+
+class Clock:
+    """Seconds since 1970 as the service sees them.
+
+    It follows the running event loop's clock, so that a loop with virtual time drives the service
+    too, and can be advanced by hand. Nothing in the sandbox sleeps until a push completes; its
+    state is computed from ``now()`` when it is read.
+
+    Args:
+        starts: What the clock shows when the sandbox starts; None for the real time of day.
+
+    Attributes:
+        on_change: Called when it, or the end of a push, has been moved by hand.
+    """
+
+    def __init__(self, starts: datetime | None = None) -> None:
+        if starts is not None and starts.tzinfo is None:
+            starts = starts.replace(tzinfo=UTC)
+        self._shown = time.time() if starts is None else starts.timestamp()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._zero = 0.0
+        self.on_change: Callable[[], object] = lambda: None
+
+    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Run with *loop*'s clock from here on; None stops at the current time."""
+        self._shown, self._loop = self.now(), loop
+        self._zero = loop.time() if loop is not None else 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it follows a loop."""
+        return self._loop is not None
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC."""
+        if self._loop is None:
+            return self._shown
+        return self._shown + self._loop.time() - self._zero
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Advance the clock. Time never goes back."""
+        ahead = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+        if ahead < 0:
+            raise ValueError("a clock cannot be advanced by a negative time")
+        self._shown += ahead
+        self.on_change()
+
+
+def iso(moment: float, *, digits: int = 3) -> str:
+    """*moment* as the service writes it: ``2023-03-01T12:00:00.250Z``.
+
+    *digits* of the fraction are written, up to 7 (the published service's habit).
+    """
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds")
+    return f"{text[:26]}0"[: 20 + digits if digits else 19] + "Z"
+
+
+@lru_cache(maxsize=8)
+def http_date(moment: float) -> str:
+    """*moment* as HTTP headers write it, rounded up to a whole second."""
+    return formatdate(-(-moment // 1), usegmt=True)
 
 
 @frozen
@@ -38,8 +106,7 @@ class Answer:
 
     Args:
         dropped: Whether the connection is cut in place of any answer.
-        pieces: Yields the body as it is sent; after less than all of it the connection is cut.
-        aside: Whether it is about the sandbox itself, so neither counted nor remembered.
+        cut_at: After so many bytes of the body the connection is cut; None for never.
     """
 
     status: int = 200
@@ -47,8 +114,7 @@ class Answer:
     headers: Mapping[str, str] = NOTHING
     content_type: str = JSON
     dropped: bool = False
-    pieces: Callable[[bytes], AsyncIterator[bytes]] | None = None
-    aside: bool = False
+    cut_at: int | None = None
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] = NOTHING) -> Answer:
@@ -64,57 +130,13 @@ class Problem:
     message: str
     validator: str | None = None
 
-    def body(self) -> dict[str, str | None]:
+    def body(self) -> dict[str, str]:
         """The entry as the service writes it; parts that are None are left out."""
-        entry = {
-            "itemId": self.item,
-            "message": self.message,
-            "validatorName": self.validator,
-        }
+        entry = {"itemId": self.item, "message": self.message, "validatorName": self.validator}
         return {name: value for name, value in entry.items() if value is not None}
 
 
-@frozen
-class Notice:
-    """One notification of the end of a push.
-
-    Args:
-        delay: Seconds after the end at which it is sent.
-        forged: What is wrong with it, if anything (`Faults.forge_notifications`).
-    """
-
-    delay: float = 0.0
-    forged: Forgery | None = None
-
-
-Notices = tuple[Notice, ...]
-
-
-@frozen
-class World:
-    """What the faults in force change about the world for one call.
-
-    Args:
-        page_size_cap: Maximum items of a page.
-        list_lag: Seconds until a push appears in the list.
-        push_seconds: Returns the seconds that a push takes; None for the sandbox's own.
-        push_failure: Why the platform refuses the push, if it does.
-        late_effect: Returns after how many seconds a push takes effect that has timed out.
-        notices: The notifications that subscribers get of the push's end.
-    """
-
-    page_size_cap: int = 5000
-    list_lag: float = 0.0
-    push_seconds: Callable[[], float] | None = None
-    push_failure: Problem | None = None
-    late_effect: Callable[[], float] | None = None
-    notices: Notices = (Notice(),)
-
-
-AS_IT_IS = World()
-
-
-ERRORS = {
+_ERRORS = {
     400: "Bad request",
     401: "Unauthorized",
     402: "Payment Required",
@@ -146,11 +168,9 @@ class Refused(Exception):
         *,
         headers: Mapping[str, str] = NOTHING,
     ) -> None:
-        self.status = status
-        self.error = error or ERRORS.get(status, "Error")
+        self.status, self.headers, self.problems = status, headers, problems
+        self.error = error or _ERRORS.get(status, "Error")
         super().__init__(status, self.error)
-        self.problems = problems
-        self.headers = headers
 
     def answer(self, correlation_id: str) -> Answer:
         """The error body, to be quoted by *correlation_id*."""
@@ -177,6 +197,58 @@ def not_found(what: str) -> Refused:
     return Refused(404, f"NotFound: {what}")
 
 
+def rate_headers(limit: int, remaining: float, reset: float) -> dict[str, str]:
+    """``X-Rate-Limit-*``. Assumed: the reset is a moment in UTC."""
+    return {
+        "X-Rate-Limit-Limit": str(limit),
+        "X-Rate-Limit-Remaining": str(max(0, int(remaining))),
+        "X-Rate-Limit-Reset": iso(reset),
+    }
+
+
+Forgery = Literal["signature", "secret", "key", "early"]
+
+
+@frozen
+class Notice:
+    """One notification of the end of a push.
+
+    Args:
+        delay: Seconds after the end at which it is sent.
+        forged: What is wrong with it, if anything (`Faults.forge_notifications`).
+    """
+
+    delay: float = 0.0
+    forged: Forgery | None = None
+
+
+Notices = tuple[Notice, ...]
+
+
+@frozen
+class World:
+    """What the faults in force change about the world for one call.
+
+    Args:
+        page_size_cap: Maximum items of a page.
+        list_lag: Seconds until a push appears in the list.
+        push_seconds: The seconds that a push takes; None for the sandbox's own.
+        push_failure: Why the platform refuses the push, if it does.
+        late_effect: After how many seconds a push takes effect that has timed out.
+        notices: The notifications that subscribers get of the push's end.
+    """
+
+    page_size_cap: int = 5000
+    list_lag: float = 0.0
+    push_seconds: float | None = None
+    push_failure: Problem | None = None
+    late_effect: float | None = None
+    notices: Notices = (Notice(),)
+
+
+UNCHANGED = World()
+
+
 @define
 class Call:
     """One request, and the state of the world it applies to.
@@ -184,20 +256,21 @@ class Call:
     Attributes:
         path: As sent, without the query.
         params: Query parameters, decoded, in the order sent.
+        segments: The path's parts, decoded, without a slash at the end.
         names: Values of the route's ``{placeholders}``.
-        is_from_here: Whether a program of this machine sent it.
+        peer: The address that it came from.
     """
 
     clock: Clock
     method: str
     path: str
-    params: list[tuple[str, str]]
+    params: Sequence[tuple[str, str]]
     headers: Mapping[str, str]
-    body: bytes
     segments: list[str]
+    body: bytes = b""
     names: dict[str, str] = field(factory=dict)
-    world: World = AS_IT_IS
-    is_from_here: bool = False
+    world: World = UNCHANGED
+    peer: str = ""
 
     @property
     def company_id(self) -> str | None:
@@ -212,8 +285,7 @@ class Call:
 
     def param(self, name: str) -> str | None:
         """The query parameter *name*, the last one if there are several."""
-        found = [value for key, value in self.params if key == name]
-        return found[-1] if found else None
+        return next((value for key, value in reversed(self.params) if key == name), None)
 
     def whole(self, name: str, most: int, validator: str = "Request") -> int | None:
         """The query parameter *name*, a whole number from 1 to *most* or 400; None without it."""
@@ -234,20 +306,7 @@ class Call:
             raise bad_request("body", f"the body is not JSON ({error})") from None
         if not isinstance(value, dict):
             raise bad_request("body", "the body must be a JSON object")
-        if _is_deep(value, self.body):
-            raise bad_request("body", f"the body is nested more than {DEEPEST} levels deep")
         return value
 
 
-def _is_deep(value: Any, body: bytes) -> bool:
-    if body.count(b"[") + body.count(b"{") <= DEEPEST:
-        return False
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        holders = [each for each in level if isinstance(each, dict | list)]
-        level = [x for each in holders for x in (each.values() if isinstance(each, dict) else each)]
-    return bool(level)
-
-
 Respond = Callable[[Call], Awaitable[Answer]]
-Refuse = Callable[[Refused], Answer]

@@ -2,10 +2,9 @@
 
 ``query=status=Paid&&{totalAmount>1000||customerRef.companyName~ltd}``, ``orderBy=-issueDate``.
 
-A value is compared by the type it has in the record: numbers as exact decimals, dates as moments,
-text ignoring case. ``&&`` binds closer than ``||``; braces group. A sample record of the list
-decides which comparisons are valid; a record with a value of another type equals nothing, like
-null.
+A value is compared by the type that the property has in a sample record: numbers as exact decimals,
+dates as moments, text ignoring case. ``&&`` binds closer than ``||``; braces group. A record with
+a value of another type equals nothing, like null.
 
 Source: "Resources and their fields", Page envelope; "Endpoints", Pagination; "Limits". The document
 says that a filter exists (Pagination, rule 5) and does not show its syntax. Assumed: the published
@@ -20,19 +19,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from itertools import chain
-from operator import itemgetter
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from attrs import frozen
+from attrs import define, field, frozen
 
-from integration_sdk.sandbox._call import DEEPEST, Answer, Call, bad_request, encode
+from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
 
-DEFAULT_PAGE_SIZE = 100
-MAXIMUM_PAGE_SIZE = 5000
-MAXIMUM_PAGE = 2**31 - 1
+DEFAULT_PAGE_SIZE, MAXIMUM_PAGE_SIZE, MAXIMUM_PAGE = 100, 5000, 2**31 - 1
 LONGEST_QUERY = 2048
 T = TypeVar("T")
 Value = bool | Decimal | datetime | str
@@ -103,12 +98,11 @@ def listed(
     if order_by in ordered:
         order_by = None
     if query or order_by:
-        chooser = Chooser(query, order_by)
-        rows = list(map(write, items))
+        search, rows = Search(query, order_by), list(map(write, items))
         if rows:
-            chooser.check([rows[0], rare], rows)
-        chooser.look(range(len(rows)), chooser.read(rows))
-        items = [items[number] for number in chooser.chosen()]
+            search.check([rows[0], rare, *rows])
+        values = search.read(rows)
+        items = [items[n] for n in search.ordered(search.matching(values), values)]
     return page_answer(call, page, len(items), map(write, items[page.items]))
 
 
@@ -142,26 +136,25 @@ class Comparison:
         wanted = None if found is None else _READERS[type(found)](self.text)
         return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
 
-    def check(self, sample: Value | None) -> None:
-        """Refuse a comparison that the value in a *sample* does not allow."""
-        if sample is not None and self.sign != "~" and _READERS[type(sample)](self.text) is None:
-            message = f"{self.text!r} cannot be compared with {self.name}"
-            raise bad_request("query", message, "Query")
 
-
+@define
 class _Parser:
     """Reads a filter, by recursive descent; bad syntax is a 400 that says where."""
 
-    def __init__(self, text: str) -> None:
-        if len(text) >= LONGEST_QUERY:
-            message = f"the query must be shorter than {LONGEST_QUERY} characters"
-            raise bad_request("query", message)
-        self._text = text
-        self._at = self._depth = 0
-        self.comparisons: list[Comparison] = []
-        self.test = self._any_of()
-        if self._at < len(text.rstrip()):
+    text: str
+    at: int = 0
+    comparisons: list[Comparison] = field(factory=list)
+
+    def whole(self) -> Test:
+        if len(self.text) >= LONGEST_QUERY:
+            raise bad_request("query", f"the query must be below {LONGEST_QUERY} characters")
+        try:
+            test = self._any_of()
+        except RecursionError:
+            raise self._bad("groups are nested too deep") from None
+        if self.at < len(self.text.rstrip()):
             raise self._bad("expected && or ||")
+        return test
 
     def _any_of(self) -> Test:
         return self._joined("||", self._all_of, any)
@@ -180,105 +173,121 @@ class _Parser:
     def _term(self) -> Test:
         if not self._take("{"):
             return self._comparison()
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._bad(f"groups are nested more than {DEEPEST} levels deep")
         test = self._any_of()
         if not self._take("}"):
             raise self._bad("expected }")
-        self._depth -= 1
         return test
 
     def _comparison(self) -> Test:
-        match = _COMPARISON.match(self._text, self._at)
+        match = _COMPARISON.match(self.text, self.at)
         if match is None:
             raise self._bad("expected a comparison such as status=Paid")
         name, sign, text = match[1], match[2], match[3].strip()
         if not text:
             raise self._bad(f"{name}{sign} has no value")
-        self._at = match.end()
+        self.at = match.end()
         self.comparisons.append(Comparison(name, sign, text, len(self.comparisons)))
         return self.comparisons[-1].matches
 
     def _take(self, mark: str) -> bool:
-        match = _MARK.match(self._text, self._at)
+        match = _MARK.match(self.text, self.at)
         if match is None or match[1] != mark:
             return False
-        self._at = match.end()
+        self.at = match.end()
         return True
 
     def _bad(self, why: str) -> Exception:
-        return bad_request("query", f"the query is not valid at character {self._at}: {why}")
+        return bad_request("query", f"the query is not valid at character {self.at}: {why}")
 
 
-class Chooser:
-    """Collects the numbers of the records that match a query, and orders them.
+class Search:
+    """A filter and an order: finds the numbers of the records that match.
 
     Attributes:
         names: The properties that are asked for: those of the query, then that of the order.
     """
 
     def __init__(self, query: str | None, order_by: str | None) -> None:
-        parser = _Parser(query) if query else None
-        self._test = parser.test if parser else None
-        self._comparisons = parser.comparisons if parser else []
+        parser = _Parser(query or "")
+        self._test = parser.whole() if query else None
+        self._comparisons = parser.comparisons
         self.names = [comparison.name for comparison in self._comparisons]
         self._is_ordered, self._descending = bool(order_by), (order_by or "").startswith("-")
         if order_by:
             self.names.append(order_by.removeprefix("-"))
             if not re.fullmatch(_NAME, self.names[-1]):
                 raise bad_request("orderBy", f"{self.names[-1]!r} is no property", "Query")
+        self._kinds: list[type | None] = [None] * len(self.names)
         self._find = _finder(self.names)
-        self._chosen: list[tuple[tuple[int, Any], int]] = []
 
-    def check(self, samples: Iterable[bytes], others: Iterable[bytes]) -> None:
-        """Refuse comparisons that *samples* do not allow, and names that no record has."""
-        asked = ["query"] * len(self._comparisons) + ["orderBy"] * self._is_ordered
-        examples = list(map(self._find, samples))
-        for found in examples:
-            for item, name, value in zip(asked, self.names, found, strict=True):
-                if isinstance(value, dict | list):
-                    message = f"{name} is no single value: use a property of it"
-                    raise bad_request(item, message, "Query")
-            for comparison in self._comparisons:
-                comparison.check(_comparable(found[comparison.number]))
-        missing = list(range(len(asked)))
-        for found in chain(examples, map(self._find, others)):
-            missing = [number for number in missing if found[number] is _ABSENT]
+    def check(self, samples: Iterable[bytes]) -> None:
+        """Refuse names that no sample has, and values that cannot be compared with theirs.
+
+        The first sample that has a property decides its type.
+        """
+        missing = set(range(len(self.names)))
+        for sample in samples:
+            found = self._find(sample)
+            for number in sorted(missing):
+                if found[number] is not _ABSENT and self._learned(number, found[number]):
+                    missing.remove(number)
             if not missing:
                 return
-        for number in missing:
-            message = f"{self.names[number]} is no property of these records"
-            raise bad_request(asked[number], message, "Query")
+        for number in sorted(missing):
+            if self._kinds[number] is None:
+                message = f"{self.names[number]} is no property of these records"
+                raise bad_request(self._asked(number), message, "Query")
+
+    def _learned(self, number: int, value: Any) -> bool:
+        """Return whether *value* tells the type of a property; a null says only that it exists."""
+        if isinstance(value, dict | list):
+            message = f"{self.names[number]} is no single value: use a property of it"
+            raise bad_request(self._asked(number), message, "Query")
+        known = _comparable(value)
+        self._kinds[number] = type(known)
+        if known is not None and number < len(self._comparisons):
+            one = self._comparisons[number]
+            if one.sign != "~" and _READERS[type(known)](one.text) is None:
+                message = f"{one.text!r} cannot be compared with {one.name}"
+                raise bad_request("query", message, "Query")
+        return known is not None
+
+    def _asked(self, number: int) -> str:
+        return "query" if number < len(self._comparisons) else "orderBy"
 
     def read(self, rows: Iterable[bytes]) -> list[Values]:
         """Return the values of `names` in each row; the part of a search that takes time."""
-        return [tuple(map(_comparable, self._find(row))) for row in rows]
+        kinds = self._kinds
+        return [tuple(map(_comparable, self._find(row), kinds)) for row in rows]
 
-    def look(self, numbers: Iterable[int], records: Iterable[Values]) -> None:
-        """Examine the *records* that have these *numbers*."""
-        for number, values in zip(numbers, records, strict=True):
-            if self._test is None or self._test(values):
-                self._chosen.append((_rank(values[-1]) if self._is_ordered else (0, 0), number))
+    def matching(self, records: Sequence[Values], first: int = 0) -> list[int]:
+        """Return the numbers of the *records* that match; they are numbered from *first*."""
+        if self._test is None:
+            return list(range(first, first + len(records)))
+        return [number for number, values in enumerate(records, first) if self._test(values)]
 
-    def chosen(self) -> list[int]:
-        """Return the numbers of the matching records, in order; those without the value first."""
+    def ordered(self, numbers: list[int], records: Sequence[Values]) -> list[int]:
+        """Return *numbers* in the order of their records; those without the value come first."""
         if self._is_ordered:
-            self._chosen.sort(key=itemgetter(0), reverse=self._descending)
-        return [number for _, number in self._chosen]
+            numbers.sort(key=lambda number: _rank(records[number][-1]), reverse=self._descending)
+        return numbers
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()
 
 
-def _comparable(value: Any) -> Value | None:
-    """Return *value* in a comparable form; None if it has none."""
+def _comparable(value: Any, kind: type | None = None) -> Value | None:
+    """Return *value* in a comparable form, of this *kind* if given; None if it has none."""
+    found: Value | None = None
     if isinstance(value, str):
-        return (_moment(value) if _DATE.match(value) else None) or value.lower()
-    if isinstance(value, bool | Decimal):
-        return value
-    return Decimal(value) if isinstance(value, int | float) else None
+        is_date = kind is not str and _DATE.match(value)
+        found = (_moment(value) if is_date else None) or value.lower()
+    elif isinstance(value, bool | Decimal):
+        found = value
+    elif isinstance(value, int | float):
+        found = Decimal(value)
+    return found if kind in {None, type(None), type(found)} else None
 
 
 @lru_cache(maxsize=1024)
@@ -318,11 +327,11 @@ def _finder(names: list[str]) -> Callable[[bytes], list[Any]]:
     fields = [(f"field_{n}", Any, _ABSENT) for n in range(len(tops))]
     renamed = {f"field_{n}": top for n, top in enumerate(tops)}
     struct = msgspec.defstruct("Row", fields, rename=renamed)
-    decode = msgspec.json.Decoder(struct, float_hook=Decimal).decode
+    read = msgspec.json.Decoder(struct, float_hook=Decimal).decode
     paths = [(tops.index(first), parts) for first, *parts in (name.split(".") for name in names)]
 
     def find(row: bytes) -> list[Any]:
-        values = msgspec.structs.astuple(decode(row))
+        values = msgspec.structs.astuple(read(row))
         return [_inside(values[top], parts) for top, parts in paths]
 
     return find

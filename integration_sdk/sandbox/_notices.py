@@ -3,8 +3,8 @@
 Two shapes are published. *rule*: the rule era's PascalCase envelope, with an ``Authorization``
 header of the subscriber's choosing. *signed*: today's events, signed by Standard Webhooks.
 
-The service computes the end of a push only when somebody asks. Subscribers do not ask, so, while
-there are any, an alarm is set to the next end or the next letter, whichever comes first.
+The service computes the end of a push only when it is asked. So, while there are subscribers, a
+task sleeps until the next end or the next letter, whichever comes first.
 
 Source: "Events"; payload, signing and retries are "not shown". Assumed: as published; an answer of
 2xx within 15 seconds is an acknowledgement. Only the end of a push is notified, not that it was
@@ -19,29 +19,36 @@ import logging
 import random
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from heapq import heapify, heappop, heappush
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from typing import Literal
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 from attrs import evolve, field, frozen
 
-from integration_sdk.sandbox._call import Forgery, encode
-from integration_sdk.sandbox._clock import Clock, iso
+from integration_sdk.sandbox._call import Clock, Forgery, encode, iso, new_uuid
 from integration_sdk.sandbox._pushes import VERBS, Ledger, Operation
 from integration_sdk.sandbox._schemas import option_name
-from integration_sdk.sandbox._settings import HeaderText, allowed, new_uuid
+from integration_sdk.sandbox._service import HeaderText, checked
 
 Style = Literal["rule", "signed"]
 RETRIES = (10.0, 30.0, 80.0)
 """Seconds between attempts: "3 retries in 2 minutes". Assumed for the signed style, too."""
-AT_ONCE = 8
-PATIENCE = 15.0
+AT_ONCE, PATIENCE = 8, 15.0
 _SECRET = re.compile(r"whsec_(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 logger = logging.getLogger("integration_sdk.sandbox")
+
+
+class _Wanted(msgspec.Struct):
+    url: str
+    style: Style
+    authorization: HeaderText | None
+    secret: str | None
 
 
 @frozen(kw_only=True)
@@ -130,36 +137,35 @@ def _new_secret(chance: random.Random) -> str:
 def _body(to: Subscription, op: Operation, message_id: str, key: str, status: str) -> bytes:
     data_type = option_name(op.data_type)
     if to.style == "rule":
-        return encode(
-            {
-                "AlertId": message_id,
-                "ClientId": to.client_id,
-                "CompanyId": op.company,
-                "DataConnectionId": op.connection,
-                "RuleId": to.rule_id,
-                "RuleType": "Push Operation Status Changed()",
-                "Message": f"A push of {data_type} changed status to {status}",
-                "Data": {"dataType": data_type, "status": status, "pushOperationKey": key},
-            }
-        )
-    end = "successful" if status == "Success" else "unsuccessful"
-    completed = None if op.completed is None else iso(op.completed)
-    return encode(
-        {
-            "id": message_id,
-            "eventType": f"{data_type}.write.{end}",
-            "generatedDate": completed or iso(op.requested),
-            "payload": {
-                "id": key,
-                "type": VERBS[op.verb].event,
-                "status": status,
-                "referenceCompany": {"id": op.company},
-                "connectionId": op.connection,
-                "requestedOnUtc": iso(op.requested),
-                "completedOnUtc": completed,
-            },
+        envelope = {
+            "AlertId": message_id,
+            "ClientId": to.client_id,
+            "CompanyId": op.company,
+            "DataConnectionId": op.connection,
+            "RuleId": to.rule_id,
+            "RuleType": "Push Operation Status Changed()",
+            "Message": f"A push of {data_type} changed status to {status}",
+            "Data": {"dataType": data_type, "status": status, "pushOperationKey": key},
         }
-    )
+        return encode(envelope)
+    completed = None if op.completed is None else iso(op.completed)
+    payload = {
+        "id": key,
+        "type": VERBS[op.verb].event,
+        "status": status,
+        "referenceCompany": {"id": op.company},
+        "connectionId": op.connection,
+        "requestedOnUtc": iso(op.requested),
+        "completedOnUtc": completed,
+    }
+    end = "successful" if status == "Success" else "unsuccessful"
+    event = {
+        "id": message_id,
+        "eventType": f"{data_type}.write.{end}",
+        "generatedDate": completed or iso(op.requested),
+        "payload": payload,
+    }
+    return encode(event)
 
 
 class Notifier:
@@ -171,25 +177,28 @@ class Notifier:
     """
 
     def __init__(self, clock: Clock, ledger: Ledger, seed: int, *, remember: int) -> None:
-        self._clock, self._ledger = clock, ledger
+        self._clock, self._ledger, self._remember = clock, ledger, remember
         self._chance = random.Random(f"{seed}/notifications")
-        self._remember = remember
         self._subscriptions: list[Subscription] = []
         self._outbox: list[tuple[float, int, _Letter]] = []
         self._turns = count()
-        clock.ring, ledger.watch, ledger.ends_at = self._look, self._told, self._ring_by
+        self._changed = asyncio.Event()
+        clock.on_change, ledger.on_push = self._wake, self._note
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
         self.deliveries: list[Delivery] = []
 
+    def _wake(self) -> None:
+        self._changed.set()
+
     def subscribe(
         self, url: str, style: Style, authorization: str | None, secret: str | None
     ) -> Subscription:
         """Notify *url* of the ends of pushes from now on; ValueError if that makes no sense."""
-        allowed(Style, "style", style)
-        allowed(HeaderText | None, "authorization", authorization)
-        parts = urlsplit(allowed(str, "url", url))
+        given = {"url": url, "style": style, "authorization": authorization, "secret": secret}
+        checked(given, _Wanted)
+        parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             why = "a notification is posted to an http:// or https:// address"
             raise ValueError(f"{why}, not {url!r}")
@@ -197,22 +206,31 @@ class Notifier:
             raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
         ids = {"rule_id": new_uuid(self._chance), "client_id": new_uuid(self._chance)}
         if style == "signed":
-            secret = _new_secret(self._chance) if secret is None else allowed(str, "secret", secret)
+            secret = _new_secret(self._chance) if secret is None else secret
             if _SECRET.fullmatch(secret) is None:
                 raise ValueError("a secret has the form whsec_<base64>")
         to = Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
-        self._ring_by(self._ledger.next_end())
+        self._changed.set()
+        if self._clock.is_running:
+            self.start()
         return to
 
     def unsubscribe(self, to: Subscription) -> None:
         """Stop notifying *to*."""
         self._subscriptions.remove(to)
-        self._outbox = [entry for entry in self._outbox if entry[2].to is not to]
-        heapify(self._outbox)
-        if not self._subscriptions:
-            self._clock.ring_at(inf)
+        self._changed.set()
+
+    def start(self) -> None:
+        """Begin to send, if there is a subscriber."""
+        if self._subscriptions and not self._tasks:
+            self._spawn(self._run())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         """Drop pending notifications; no task or socket is left."""
@@ -224,7 +242,7 @@ class Notifier:
             session, self._session = self._session, None
             await session.close()
 
-    def _told(self, operation: Operation) -> None:
+    def _note(self, operation: Operation) -> None:
         """Schedule the notifications of the end of *operation*, or those that forge it."""
         begins = operation.completed is None
         at = operation.requested if begins else operation.end
@@ -233,7 +251,8 @@ class Notifier:
             for notice in operation.notices:
                 if (notice.forged == "early") == begins:
                     letter = self._letter(to, operation, message_id, notice.forged)
-                    self._put(at + notice.delay, letter)
+                    heappush(self._outbox, (at + notice.delay, next(self._turns), letter))
+        self._changed.set()
 
     def _letter(
         self, to: Subscription, operation: Operation, message_id: str, forged: Forgery | None
@@ -246,47 +265,46 @@ class Notifier:
             status, message_id = "Success", new_uuid(self._chance)
         return _Letter(to, message_id, key, _body(to, operation, message_id, key, status), forged)
 
-    def _put(self, at: float, told: _Letter) -> None:
-        heappush(self._outbox, (at, next(self._turns), told))
-        self._ring_by(at)
+    async def _run(self) -> None:
+        """Send each letter at its time, while there are subscribers."""
+        self._changed = asyncio.Event()  # of this loop
+        while self._subscriptions:
+            self._changed.clear()
+            now = self._clock.now()
+            self._ledger.settle(now)
+            while self._outbox and self._outbox[0][0] <= now:
+                letter = heappop(self._outbox)[2]
+                if letter.to in self._subscriptions:
+                    self._spawn(self._deliver(letter))
+            at = min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if at == inf else max(at - now, 0.0)):
+                    await self._changed.wait()
 
-    def _ring_by(self, at: float) -> None:
-        if self._subscriptions:
-            self._clock.ring_by(at)
-
-    def _look(self) -> None:
-        now = self._clock.now()
-        self._ledger.settle(now)
-        while self._outbox and self._outbox[0][0] <= now:
-            told = heappop(self._outbox)[2]
-            task = asyncio.get_running_loop().create_task(self._deliver(told))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        self._ring_by(min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])]))
-
-    async def _deliver(self, told: _Letter) -> None:
+    async def _deliver(self, letter: _Letter) -> None:
         async with self._places:
             at = self._clock.now()
-            headers = told.headers(at)
-            status = await self._post(told, headers)
-        to, key, body = told.to, told.key, told.body
-        self.deliveries.append(
-            Delivery(to.url, key, status, at, told.attempt, told.forged, headers, body)
-        )
+            headers = letter.headers(at)
+            status = await self._post(letter, headers)
+        to, key, attempt = letter.to, letter.key, letter.attempt
+        delivery = Delivery(to.url, key, status, at, attempt, letter.forged, headers, letter.body)
+        self.deliveries.append(delivery)
         del self.deliveries[: -self._remember or None]
-        if not 200 <= status < 300 and told.attempt < len(RETRIES) and to in self._subscriptions:
-            self._put(at + RETRIES[told.attempt], evolve(told, attempt=told.attempt + 1))
+        if not 200 <= status < 300 and attempt < len(RETRIES):
+            again = evolve(letter, attempt=attempt + 1)
+            heappush(self._outbox, (at + RETRIES[attempt], next(self._turns), again))
+            self._changed.set()
 
-    async def _post(self, told: _Letter, headers: dict[str, str]) -> int:
+    async def _post(self, letter: _Letter, headers: dict[str, str]) -> int:
         """Return the status that the subscriber answered; 0 for none."""
         if self._session is None:
             jar, wait = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=PATIENCE)
             self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=wait)
         try:
             async with self._session.post(
-                told.to.url, data=told.body, headers=headers, allow_redirects=False
+                letter.to.url, data=letter.body, headers=headers, allow_redirects=False
             ) as answer:
                 return answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            logger.info("a notification did not reach %s: %s", told.to.url, error)
+            logger.info("a notification did not reach %s: %s", letter.to.url, error)
             return 0

@@ -1,4 +1,4 @@
-"""Every push, from its record to its end, and how it is written.
+"""Every push, from its request to its end, and how it is written.
 
 When and how a push ends is decided when it is accepted. Its state then depends only on the
 clock, so ten thousand open pushes cost nothing until they end.
@@ -19,10 +19,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode
-from integration_sdk.sandbox._clock import iso
-from integration_sdk.sandbox._schemas import Shape, filled, option_name, without_unlisted
-from integration_sdk.sandbox._settings import Spelling
+from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode, iso
+from integration_sdk.sandbox._platforms import filled, without_unlisted
+from integration_sdk.sandbox._schemas import Shape, option_name
 
 
 @frozen
@@ -40,6 +39,10 @@ VERBS = {
     "DELETE": Verb("Deleted", "Delete", "Delete"),
     "ATTACH": Verb("AttachmentUploaded", "UploadAttachment", "Attach to"),
 }
+_LABELS = (
+    *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
+    *("customerName", "supplierName", "name", "description"),
+)
 _CODES = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
 
 
@@ -54,6 +57,7 @@ class Operation:
         data_type: As the push path names it.
         verb: POST, PUT, DELETE or ATTACH.
         record_id: The record that is changed; for a create, the new record.
+        account_id: The bank account of bank transactions.
         sent: The body as it arrived.
         shape: What the platform lets clients push.
         requested: Service time of the request, in seconds.
@@ -73,6 +77,7 @@ class Operation:
     data_type: str
     verb: str
     record_id: str | None
+    account_id: str | None
     sent: bytes = field(repr=False)
     shape: Shape = field(repr=False)
     requested: float
@@ -105,6 +110,13 @@ class Operation:
         """The record that was sent, or None."""
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
+    @property
+    def label(self) -> str:
+        """What people call the record: its number, reference or name, or its identifier."""
+        record = self.record if isinstance(self.record, dict) else {}
+        named = [str(record[name]) for name in _LABELS if record.get(name)]
+        return (*named, ("" if self.verb == "POST" else self.record_id) or "")[0]
+
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
         """Return the record as it appears in the platform, with what the platform fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
@@ -127,8 +139,8 @@ class Wording:
         published: Leave out ``data``; add ``statusCode``, ``errorMessage`` and ``changes``.
     """
 
-    connection_name: Spelling = "dataConnectionId"
-    published: bool = False
+    connection_name: str
+    published: bool
 
     @property
     def rare(self) -> bytes:
@@ -189,8 +201,7 @@ class Ledger:
             ``data``, or ``problems`` found only then.
 
     Attributes:
-        watch: Called with each push once it is recorded, and again once it has ended.
-        ends_at: Called with the time at which a push will end.
+        on_push: Called with each push once it is recorded, and again once it has ended.
     """
 
     def __init__(self, take_effect: Callable[[Operation], None]) -> None:
@@ -199,8 +210,7 @@ class Ledger:
         self._turns = count()
         self._of_company: dict[str, list[Operation]] = {}
         self._by_key: dict[str, Operation] = {}
-        self.watch: Callable[[Operation], None] = lambda operation: None
-        self.ends_at: Callable[[float], None] = lambda end: None
+        self.on_push: Callable[[Operation], None] = lambda operation: None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
@@ -216,7 +226,7 @@ class Ledger:
         """Add *operation*."""
         self._by_key[operation.key] = operation
         self._of_company.setdefault(operation.company, []).append(operation)
-        self.watch(operation)
+        self.on_push(operation)
         self._note_end(operation)
 
     def hurry(self, operation: Operation, ends: float) -> None:
@@ -253,7 +263,6 @@ class Ledger:
     def _note_end(self, operation: Operation) -> None:
         if operation.end < inf:
             heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
-            self.ends_at(operation.end)
 
     def _finish(self, operation: Operation, at: float) -> None:
         # "The service guarantees the operation is not processed after the deadline." Only the
@@ -268,4 +277,4 @@ class Ledger:
             operation.status = "Failed" if operation.problems else "Success"
         operation.completed = at
         operation.row = None
-        self.watch(operation)
+        self.on_push(operation)

@@ -3,59 +3,188 @@
 from __future__ import annotations
 
 import random
+import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from math import inf
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from integration_sdk.sandbox._account import (
-    Company,
-    Connection,
-    found_company,
-)
-from integration_sdk.sandbox._books import Books, DataSet, Source
+import msgspec
+from attrs import frozen
+from msgspec import Meta
+
+from integration_sdk.sandbox._books import Books
 from integration_sdk.sandbox._call import (
-    AS_IT_IS,
+    UNCHANGED,
     Answer,
     Call,
+    Clock,
     Problem,
     Refused,
     World,
     decode,
     encode,
+    iso,
+    new_uuid,
     not_found,
 )
-from integration_sdk.sandbox._clock import Clock
+from integration_sdk.sandbox._platforms import Company, Connection, judged, new_company
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
-from integration_sdk.sandbox._schemas import Shape, judged, list_name, option_name
-from integration_sdk.sandbox._settings import Settings, new_uuid
+from integration_sdk.sandbox._records import DataSet
+from integration_sdk.sandbox._schemas import DATA_TYPES, Shape, list_name
+
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Duration = Annotated[float, Meta(ge=0)]
+HeaderText = Annotated[str, Meta(pattern=r"^[^\r\n\0]*\Z")]
+# Checked by hand: msgspec 0.22 crashes on a bounded number beside a tuple.
+Span = tuple[float, float]
+Seconds = float | Span
+"""A fixed number of seconds, or a random one between two."""
+DialectName = Literal["document", "published"]
+Spelling = Literal["dataConnectionId", "dataConnectionKey"]
+FREE_COMPANIES, FREE_DAYS, DAY = 50, 365, 86_400
+REMOVAL = date(2023, 4, 10)
+"""The day after which the legacy bank endpoints are gone ("Versioning", rule 2)."""
+T = TypeVar("T")
+
+
+def checked(values: Mapping[str, Any], wanted: type[T]) -> T:
+    """Return *values* as *wanted*; ValueError names one that cannot be, and what it can be."""
+    try:
+        made = msgspec.convert(values, wanted, builtin_types=(date, datetime))
+    except msgspec.ValidationError as error:
+        why, _, place = str(error).partition(" - at `$.")
+        place = place.rstrip("`")
+        name = re.split(r"[.\[]", place)[0]
+        kind = get_type_hints(wanted, include_extras=True).get(name)
+        choices = [word for part in (kind, *get_args(kind)) for word in get_args(part)]
+        if "enum" in why:
+            words = [str(word) for word in choices if isinstance(word, str | int)]
+            why = f"Expected one of {', '.join(words)}"
+        if kind in {Span, Seconds}:
+            why = why.replace("array", "(least, most)")
+        raise ValueError(f"{name} cannot be {values.get(name)!r}: {why}" if name else why) from None
+    for name, kind in get_type_hints(wanted).items():
+        if kind in {Span, Seconds}:
+            value = getattr(made, name)
+            least, most = value if isinstance(value, tuple) else (value, value)
+            if not 0 <= least <= most:
+                raise ValueError(f"{name} cannot be {value!r}: Expected 0 <= least <= most")
+    return made
+
+
+class Settings(msgspec.Struct, kw_only=True, frozen=True):
+    """A sandbox's settings, which `Sandbox` documents."""
+
+    companies: Whole
+    invoices: Whole
+    records: Mapping[str, list[Any]]
+    unlinked: Whole | None
+    seed: int
+    dialect: DialectName
+    spelling: Spelling | None
+    api_key: Annotated[str, Meta(min_length=1)] | None
+    free_plan: bool
+    account_age_days: Duration
+    legacy_removed: bool | date
+    push_seconds: Span
+    daily_quota: Whole | bool | None
+    starts: datetime | None
+    remember: Whole
+    host: str
+    port: Annotated[int, Meta(ge=0, le=65_535)]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether this is the published dialect."""
+        return self.dialect == "published"
+
+    @property
+    def quota(self) -> int | None:
+        """Requests a day; None where they are not counted."""
+        asked = self.is_published if self.daily_quota is None else self.daily_quota
+        if isinstance(asked, bool):
+            return 1_000 * (1 + self.companies) if asked else None
+        return asked
+
+
+def checked_settings(**given: Any) -> Settings:
+    """Return the settings *given*; ValueError names one that cannot be."""
+    removed = given["legacy_removed"]
+    if isinstance(removed, datetime):
+        given["legacy_removed"] = (removed.astimezone(UTC) if removed.tzinfo else removed).date()
+    settings = checked(given, Settings)
+    for kind in settings.records:
+        if list_name(kind) not in DATA_TYPES:
+            raise ValueError(f"records cannot have {kind!r}: give {', '.join(DATA_TYPES)}")
+    if settings.free_plan and settings.companies > FREE_COMPANIES:
+        held = f"the free plan holds {FREE_COMPANIES}"
+        raise ValueError(f"companies cannot be {settings.companies}: {held}")
+    if settings.account_age_days and not settings.free_plan:
+        raise ValueError("account_age_days needs free_plan: no other account expires")
+    return settings
+
+
+@frozen
+class Refresh:
+    """A refresh of one data set, which ends by the clock.
+
+    Assumed: steps and names of a data set are the published ones.
+    """
+
+    id: str
+    company: str
+    connection: str
+    data_type: str
+    requested: float
+    ends: float
+
+    def body(self, now: float) -> dict[str, Any]:
+        """The data set as the service shows it."""
+        is_done = now >= self.ends
+        share = 1.0 if is_done else (now - self.requested) / (self.ends - self.requested)
+        return {
+            "id": self.id,
+            "companyId": self.company,
+            "connectionId": self.connection,
+            "dataType": self.data_type,
+            "status": "Complete" if is_done else ("Queued", "Fetching", "Mapping")[int(share * 3)],
+            "requested": iso(self.requested),
+            **({"completed": iso(self.ends)} if is_done else {}),
+            "progress": int(share * 100),
+            "isCompleted": is_done,
+            "isErrored": False,
+        }
 
 
 class Service:
-    """One account of the service, all in memory.
+    """One account of the service, all in memory."""
 
-    Args:
-        given: Records by company and kind in place of generated ones.
-    """
-
-    def __init__(
-        self, settings: Settings, given: Mapping[str, Mapping[str, Source]] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         seed = settings.seed
         self.settings, self.clock = settings, Clock(settings.starts)
-        now = self.clock.now()
         self.chance, self._keys = random.Random(f"{seed}/pushes"), random.Random(f"{seed}/keys")
-        founding = random.Random(f"{seed}/companies")
-        known = [None] * settings.companies if given is None else list(given)
-        founded = (found_company(n, founding, now, each) for n, each in enumerate(known))
-        self.companies = {company.id: company for company in founded}
+        self.api_key = settings.api_key or f"sandbox-{new_uuid(random.Random(f'{seed}/key'))}"
+        self.credential = b64encode(self.api_key.encode()).decode()
+        self.companies = {company.id: company for company in self._first_companies()}
+        self.refreshes: list[Refresh] = []
         self.ledger = Ledger(self._take_effect)
-        self.wording = Wording(settings.connection_name, settings.published)
+        usual = "dataConnectionKey" if settings.is_published else "dataConnectionId"
+        self.wording = Wording(settings.spelling or usual, settings.is_published)
         self.sync_settings: dict[str, Any] | None = None
-        self.credential = b64encode(settings.api_key.encode()).decode()
-        self._given = given
+        self._records = {
+            list_name(kind): list(map(encode, rows)) for kind, rows in settings.records.items()
+        }
         self._books: dict[str, Books] = {}
-        self._searched: dict[DataSet, None] = {}
+
+    def _first_companies(self) -> Sequence[Company]:
+        settings, chance = self.settings, random.Random(f"{self.settings.seed}/companies")
+        count, unlinked = settings.companies, settings.unlinked
+        linked = count - (count // 10 if unlinked is None else unlinked)
+        now = self.clock.now()
+        return [new_company(n, chance, now, linked=n < linked) for n in range(count)]
 
     def refuse(self, refused: Refused) -> Answer:
         """Return the error body of *refused*, with a correlation id of its own."""
@@ -80,33 +209,42 @@ class Service:
             raise not_found(f"company {company_id} has no connection {connection_id}")
         return connection
 
-    def data_set(self, company_id: str, kind: str) -> DataSet:
-        """The records of *kind* in a company's books; 409 until it has connected a platform."""
+    def data_set(self, company_id: str, kind: str, connection_id: str | None = None) -> DataSet:
+        """The records of *kind*; those below a connection of the first one, unless it is named.
+
+        409 until the company has connected a platform.
+        """
         company, kind = self.company(company_id), list_name(kind)
-        books = self._books_of(company_id)
-        if not books.has(kind):
+        data_type = DATA_TYPES.get(kind)
+        if data_type is None or data_type.place == "account":
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        return books.data_set(kind)
-
-    def bank_accounts(self, connection: Connection) -> DataSet:
-        """The bank accounts behind *connection*."""
-        return self._books_of(connection.id).data_set("bankAccounts")
+        if data_type.place == "company":
+            return self._books_of(company_id).data_set(kind)
+        return self._books_of(connection_id or company.connections[0].id).data_set(kind)
 
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
-        account = self.bank_accounts(connection).number(account_id)
+        books = self._books_of(connection.id)
+        account = books.data_set("bankAccounts").number(account_id)
         if account is None:
             raise not_found(f"there is no bank account {account_id}")
-        return self._books_of(connection.id).data_set("bankTransactions", account)
+        return books.data_set("bankTransactions", account)
 
     def _books_of(self, scope: str) -> Books:
         if scope not in self._books:
-            given = None if self._given is None else self._given.get(scope, {})
-            seed, invoices = self.settings.seed, self.settings.invoices
-            self._books[scope] = Books(seed, scope, invoices, given, self._searched)
+            settings = self.settings
+            self._books[scope] = Books(settings.seed, scope, settings.invoices, self._records)
         return self._books[scope]
+
+    def refresh(self, connection: Connection, kind: str) -> Refresh:
+        """Begin to refresh the data set *kind*."""
+        now = self.clock.now()
+        ends = now + self.chance.uniform(*self.settings.push_seconds)
+        names = new_uuid(self.chance), connection.company_id, connection.id, kind
+        self.refreshes.append(Refresh(*names, now, ends))
+        return self.refreshes[-1]
 
     def push(
         self,
@@ -116,8 +254,9 @@ class Service:
         sent: bytes = b"",
         *,
         record_id: str | None = None,
+        account_id: str | None = None,
         timeout_minutes: int | None = None,
-        world: World = AS_IT_IS,
+        world: World = UNCHANGED,
         foreign: bool = False,
     ) -> Operation:
         """Accept a push and decide when and how it will end.
@@ -132,6 +271,7 @@ class Service:
             data_type=list_name(data_type),
             verb=verb,
             record_id=record_id,
+            account_id=account_id,
             sent=sent,
             shape=self.shape(connection, data_type),
             requested=now,
@@ -141,7 +281,7 @@ class Service:
             foreign=foreign,
         )
         if world.late_effect is not None and operation.deadline < inf:
-            operation.late, operation.ends = True, operation.deadline + world.late_effect()
+            operation.late, operation.ends = True, operation.deadline + world.late_effect
         if verb in {"POST", "PUT"}:
             found = judged(operation.shape, decode(sent), strict=connection.package.strict)
             operation.problems, operation.warnings = found
@@ -155,7 +295,7 @@ class Service:
 
     def shape(self, connection: Connection, data_type: str) -> Shape:
         """Return the shape of records that can be pushed as *data_type*, or 404."""
-        shape = connection.package.shapes.get(option_name(data_type))
+        shape = connection.package.shapes.get(list_name(data_type))
         if shape is None:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
         return shape
@@ -163,7 +303,7 @@ class Service:
     def push_by_another(
         self, connection: Connection, data_type: str, record: Mapping[str, Any]
     ) -> Operation:
-        """Push *record* as somebody else would."""
+        """Push *record* as another client would."""
         return self.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
@@ -174,19 +314,28 @@ class Service:
         for operation in self.ledger.of_company(connection.company_id):
             if operation.connection == connection.id and operation.ends == inf:
                 self.ledger.hurry(operation, self._end(connection, now, None))
+        self.clock.on_change()
 
-    def _end(
-        self, connection: Connection, now: float, seconds: Callable[[], float] | None
-    ) -> float:
+    def _end(self, connection: Connection, now: float, seconds: float | None) -> float:
         if not connection.online:
             return inf
         if connection.package.pace == "at once":
             return now
-        return now + (seconds() if seconds else self.chance.uniform(*self.settings.push_seconds))
+        usual = self.chance.uniform(*self.settings.push_seconds)
+        return now + (usual if seconds is None else seconds)
+
+    def _records_of(self, operation: Operation) -> DataSet:
+        connection = self.connection(operation.company, operation.connection)
+        if operation.account_id is not None:
+            return self.bank_transactions(connection, operation.account_id)
+        return self.data_set(operation.company, operation.data_type, operation.connection)
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
+        try:
+            records = self._records_of(operation)
+        except Refused as refused:
+            return (Problem("id", refused.error, "RecordExists"),)
         wanted = operation.record_id
-        records = self.data_set(operation.company, operation.data_type)
         if wanted is None or records.get(wanted) is not None:
             return ()
         return (Problem("id", f"there is no record {wanted}", "RecordExists"),)
@@ -202,12 +351,18 @@ class Service:
         if operation.verb in {"POST", "PUT"}:
             record = operation.as_kept(lambda: new_uuid(self.chance))
         operation.data = encode(record)
-        if there:
-            records = self.data_set(operation.company, operation.data_type)
-            match operation.verb:
-                case "POST":
-                    records.append(record)
-                case "PUT":
-                    records.replace(str(before), record)
-                case "DELETE":
-                    records.delete(str(before))
+        if not there:
+            return
+        records = self._records_of(operation)
+        match operation.verb:
+            case "POST" if operation.account_id is not None:
+                given = record["transactions"]  # a lenient platform does not check what it holds
+                for entry in given if isinstance(given, list) else ():
+                    if isinstance(entry, dict):
+                        records.append({"id": new_uuid(self.chance), **entry})
+            case "POST":
+                records.append(record)
+            case "PUT":
+                records.replace(str(before), record)
+            case "DELETE":
+                records.delete(str(before))

@@ -367,7 +367,7 @@ async def test_a_checkpoint_is_kept_while_changes_are_read(tmp_path: Path) -> No
         again = invoices.list(**options)
         rest = await again.collect()
 
-        assert [row["id"] for row in first + rest] == there.ids()
+        assert sorted(row["id"] for row in first + rest) == sorted(there.ids())
         assert again.progress.done == 250
         assert await invoices.list(changed_since=START, cursor=again.cursor).collect() == []
 
@@ -380,7 +380,7 @@ async def test_a_filter_is_combined_with_the_moment() -> None:
 
         expected = [
             row["id"]
-            for row in there
+            for row in sorted(there, key=lambda row: str(row["modifiedDate"]))
             if row["modifiedDate"] >= since
             and (row["status"] == "Paid" or row["totalAmount"] < 2000)
         ]

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import sys
 from collections import Counter
@@ -217,7 +216,7 @@ class Session:
         async def carry(_call: Any, proceed: Any) -> Any:
             return await act(proceed)
 
-        path = re.compile(route.format(f"/companies/{self.company.id}"))
+        path = "^.*" + route.format(f"/companies/{self.company.id}").removeprefix("^")
         skip = self.dice.randrange(5)
         rule = self.sandbox.faults.add(carry, route=path, skip=skip, times=1, outermost=True)
         self._rules.append(rule)
@@ -277,7 +276,7 @@ def _throttled(session: Session, life: Life) -> None:
     """The push is refused for now; the process dies while it waits to send it again."""
 
     async def act(proceed: Any) -> Any:
-        path = re.compile(PUSH.format(f"/companies/{session.company.id}"))
+        path = "^.*" + PUSH.format(f"/companies/{session.company.id}")
         session.sandbox.faults.status(429, headers={"Retry-After": "1"}, route=path, times=1)
         answer = await proceed()
         _soon(session, life, 0.8)
@@ -415,7 +414,7 @@ async def kill_until(
                 await report.judge(session)
 
     async with (
-        Sandbox(companies=at_once, invoices=1, push_seconds=(0.01, 0.2)) as sandbox,
+        Sandbox(companies=at_once, invoices=1, unlinked=0, push_seconds=(0.01, 0.2)) as sandbox,
         asyncio.TaskGroup() as tasks,
     ):
         for company in sandbox.companies:

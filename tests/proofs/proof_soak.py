@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -241,7 +240,7 @@ class Soak:
             called.set()
             return answer or await proceed()
 
-        path = re.compile(f"^(GET|POST) /companies/{company}/.*push")
+        path = f"^(GET|POST) /companies/{company}/.*push"
         skip = self.dice.choice([0, 5, 50])
         rule = self.sandbox.faults.add(carry, route=path, skip=skip, times=1, outermost=True)
         waiting = asyncio.create_task(called.wait())

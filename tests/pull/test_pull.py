@@ -291,7 +291,7 @@ async def test_no_id_leads_out_of_the_folder(
         second = sandbox.companies[1].id.encode()
         return evolve(answer, body=answer.body.replace(second, hostile.encode()))
 
-    sandbox.faults.add(renamed, route=re.compile("GET /companies$"))
+    sandbox.faults.add(renamed, route="^GET /companies$")
     receipt = await client.pull(["items"], to=out, at_once=1)
 
     assert [unit.company_id for unit in receipt.errors] == [hostile]
@@ -329,7 +329,7 @@ async def test_a_lost_line_costs_no_part(tmp_path: Path) -> None:
 
         assert unit.error is not None
         assert unit.rows >= 2_000
-        assert unit.rows + rest.rows == 5_000
+        assert unit.rows + rest.rows >= 5_000  # records of one moment come again
         await assert_agrees(sandbox, tmp_path)
 
 

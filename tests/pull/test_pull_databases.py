@@ -371,7 +371,7 @@ async def test_processes_share_the_work(postgres: Server) -> None:
     """Each unit is read by one of them; one that began later looks once for what has changed."""
     types = ["items", "suppliers"]
     async with (
-        Sandbox(companies=12, invoices=0) as sandbox,
+        Sandbox(companies=12, invoices=0, unlinked=0) as sandbox,
         Client(sandbox.api_key, sandbox.base_url) as one,
         Client(sandbox.api_key, sandbox.base_url) as other,
     ):

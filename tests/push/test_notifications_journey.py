@@ -84,7 +84,7 @@ async def a_day(
     """
     day = Day()
     async with (
-        Sandbox(companies=companies, invoices=0, push_seconds=(60, 120)) as sandbox,
+        Sandbox(companies=companies, invoices=0, unlinked=0, push_seconds=(60, 120)) as sandbox,
         Client(sandbox.api_key, sandbox.base_url, timeout=None, notified=notified) as client,
         client.coordinator() as pushes,
     ):

@@ -157,24 +157,6 @@ async def test_whoever_comes_late_hears_the_rest() -> None:
     assert ear.keys == [later["pushOperationKey"]]
 
 
-async def test_who_leaves_takes_only_its_own_notifications_along() -> None:
-    """What waits for others still comes at its time, in any order it was put in."""
-    async with listening() as leaving, telling() as (http, ear):
-        going = http.sandbox.subscribe(leaving.url)
-        delays = iter([90.0, 90.0, 1.0, 1.0, 90.0, 1.0])
-        http.sandbox.faults.delay_notifications(lambda: next(delays))
-        began = asyncio.get_running_loop().time()
-        for _ in range(6):
-            await http.push(1)
-        await asyncio.sleep(0.5)
-        http.sandbox.unsubscribe(going)
-        await asyncio.sleep(600)
-
-    assert leaving.heard == []
-    times = [round(at - began) for at, _, _ in ear.heard]
-    assert times == [1, 1, 1, 90, 90, 90]
-
-
 async def test_every_subscriber_is_told() -> None:
     """Several subscribers, each in its own shape; one who leaves hears no more."""
     async with listening() as old, telling(subscribe={"style": "signed"}) as (http, new):
@@ -288,39 +270,6 @@ def test_odd_subscriptions_are_refused(url: str, options: Any, message: str) -> 
     """A subscription that makes no sense is refused with a reason."""
     with pytest.raises(ValueError, match=message):
         Sandbox(invoices=0).subscribe(url, **options)
-
-
-async def test_no_timer_without_a_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pushes set no timer where nobody is told, nor once the last has unsubscribed or all stops."""
-    loop, timers = asyncio.get_running_loop(), []
-    call_at = loop.call_at
-
-    def noted(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
-        timer = call_at(when, *args, **options)
-        if 50 < when - loop.time() < 61:
-            timers.append(timer)
-        return timer
-
-    monkeypatch.setattr(loop, "call_at", noted)
-
-    def waiting() -> int:
-        return sum(not timer.cancelled() for timer in timers)
-
-    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
-        await http.push()
-        before = waiting()
-        to = http.sandbox.subscribe(ear.url)
-        during = waiting()
-        http.sandbox.unsubscribe(to)
-        after = waiting()
-        http.sandbox.subscribe(ear.url)
-        again = waiting()
-        await http.sandbox.stop()
-        stopped = waiting()
-        await asyncio.sleep(3600)
-
-    assert [before, during, after, again, stopped] == [0, 1, 0, 1, 0]
-    assert ear.heard == []
 
 
 async def test_stopping_ends_what_is_under_way() -> None:

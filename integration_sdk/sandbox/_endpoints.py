@@ -1,0 +1,409 @@
+"""The endpoints: a decorated function for each, in the order of the interface document.
+
+A new endpoint is a function here, and what it needs in `_service`.
+
+Source: "Endpoints". Assumed: paths and bodies that the document does not show are the published
+ones. The dialects differ in the path of push options and in how a company is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.parser import BytesParser
+from math import inf
+from typing import Any
+
+from integration_sdk.sandbox._call import (
+    Answer,
+    Call,
+    Problem,
+    Refused,
+    answer,
+    bad_request,
+    encode,
+    iso,
+    new_uuid,
+    not_found,
+)
+from integration_sdk.sandbox._lists import listed
+from integration_sdk.sandbox._platforms import Company, Connection, describe
+from integration_sdk.sandbox._records import DataSet
+from integration_sdk.sandbox._routes import route, wrong_method
+from integration_sdk.sandbox._schemas import DATA_TYPES, list_name, option_name
+from integration_sdk.sandbox._service import FREE_COMPANIES, Refresh, Service
+
+C = "/companies/{companyId}"
+K = C + "/connections/{connectionId}"
+BANK = "bankAccounts/{accountId}/bankTransactions"
+LONGEST_TIMEOUT, FREE_SYNC_HOURS = 2**31 - 1, 24
+_FLAGS = {None, "true", "false", "True", "False"}
+
+
+# Assumed: the update's options ("not shown") as in 2021.
+@route(
+    f"GET {K}/dataTypes/{{dataType}}/options/POST",
+    f"GET {K}/dataTypes/{{dataType}}/options/PUT",
+    f"GET {K}/dataTypes/{BANK}/options/POST",
+    dialect="document",
+)
+@route(f"GET {K}/options/{{dataType}}", f"GET {K}/options/{BANK}", dialect="published")
+async def get_options(service: Service, call: Call) -> Answer:
+    """Return the push options of the connection for this data type."""
+    shape = service.shape(_connection(service, call), _pushed_type(service, call, option_name))
+    return answer(describe(shape, published=service.settings.is_published))
+
+
+@route(
+    f"POST {K}/push/{{dataType}}",
+    f"PUT {K}/push/{{dataType}}/{{recordId}}",
+    f"DELETE {K}/push/{{dataType}}/{{recordId}}",
+    f"POST {K}/push/{BANK}",
+)
+async def push(service: Service, call: Call) -> Answer:
+    """Create, replace or delete a record: a push operation, normally Pending."""
+    if call.method == "PUT" and call.param("forceUpdate") not in _FLAGS:
+        raise bad_request("forceUpdate", "forceUpdate is true or false")
+    return _push(service, call, call.method)
+
+
+@route(
+    f"POST {K}/push/{{dataType}}/{{recordId}}/attachment",
+    f"POST {K}/push/bills/{{recordId}}/attachments",  # only bills spell it so
+)
+async def attach(service: Service, call: Call) -> Answer:
+    """Attach a file: multipart with a file in a part of any name; a push operation."""
+    head = f"Content-Type: {call.headers.get('Content-Type', '')}\r\n\r\n".encode()
+    message = BytesParser().parsebytes(head + call.body)
+    if not any(part.get_filename() is not None for part in message.walk()):
+        raise bad_request("file", "an attachment is sent as multipart/form-data, with a file")
+    call.names.setdefault("dataType", "bills")
+    return _push(service, call, "ATTACH")
+
+
+@route(f"GET {C}/push")
+async def list_pushes(service: Service, call: Call) -> Answer:
+    """A page of the company's pushes, the most recent first."""
+    company = _company(service, call)
+    until = call.now - call.world.list_lag if call.world.list_lag else inf
+    recorded = service.ledger.of_company(company.id, until=until)
+    if call.param("orderBy") != "requestedOnUtc":
+        recorded = recorded[::-1]
+    wording, ordered = service.wording, {"requestedOnUtc", "-requestedOnUtc"}
+    return listed(call, recorded, wording.row, rare=wording.rare, ordered=ordered)
+
+
+@route(f"GET {C}/push/{{pushOperationKey}}")
+async def get_push(service: Service, call: Call) -> Answer:
+    """One push operation."""
+    key = call.names["pushOperationKey"]
+    operation = service.ledger.find(_company(service, call).id, key)
+    if operation is None:
+        raise not_found(f"there is no push {key}")
+    return Answer(200, service.wording.row(operation))
+
+
+@route("GET /companies")
+async def list_companies(service: Service, call: Call) -> Answer:
+    """A page of companies, in the order of their creation."""
+    return listed(call, list(service.companies.values()), _row)
+
+
+@route("POST /companies")
+async def create_company(service: Service, call: Call) -> Answer:
+    """A company without connections; 402 beyond the plan's limit."""
+    name, description = _naming(call.json_object())
+    if service.settings.free_plan and len(service.companies) >= FREE_COMPANIES:
+        message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
+        problem = Problem("Company", message, "CreateCompany")
+        raise Refused(402, "Company validation exception: company limit exceeded", [problem])
+    company = Company(new_uuid(service.chance), name, call.now, description)
+    service.companies[company.id] = company
+    return answer(company.body())
+
+
+@route(f"GET {C}")
+async def get_company(service: Service, call: Call) -> Answer:
+    """One company."""
+    return answer(_company(service, call).body())
+
+
+@route(f"PUT {C}")
+@route(f"PATCH {C}", dialect="published")  # today's generated clients change a company so
+async def change_company(service: Service, call: Call) -> Answer:
+    """Another name and description; PATCH keeps what is left out."""
+    company, body = _company(service, call), call.json_object()
+    if call.method == "PATCH":
+        body = {"name": company.name, "description": company.description} | body
+    company.name, company.description = _naming(body)
+    return answer(company.body())
+
+
+@route(f"DELETE {C}")
+async def delete_company(service: Service, call: Call) -> Answer:
+    """204, and the company is gone."""
+    del service.companies[_company(service, call).id]
+    return Answer(204)
+
+
+@route(f"GET {C}/connections")
+async def list_connections(service: Service, call: Call) -> Answer:
+    """A page of the company's connections."""
+    return listed(call, _company(service, call).connections, _row)
+
+
+@route(f"GET {K}")
+async def get_connection(service: Service, call: Call) -> Answer:
+    """One connection."""
+    return answer(_connection(service, call).body())
+
+
+@route("POST /profile/syncSettings")
+async def set_sync_settings(service: Service, call: Call) -> Answer:
+    """204; 402 for a schedule that the plan does not allow."""
+    settings = call.json_object()
+    entries = settings.get("settings", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise bad_request("settings", "settings must be a list of objects", "SyncSettings")
+    hours = [entry["syncSchedule"] for entry in (settings, *entries) if "syncSchedule" in entry]
+    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in hours):
+        raise bad_request("syncSchedule", "syncSchedule is a number of hours", "SyncSettings")
+    if service.settings.free_plan and min(hours, default=FREE_SYNC_HOURS) < FREE_SYNC_HOURS:
+        message = f"Schedule not allowed: at least {FREE_SYNC_HOURS} hours on the free plan"
+        problem = Problem("SyncSettings", message, "SyncSettings")
+        error = "Sync settings validation exception: sync schedule not allowed"
+        raise Refused(402, error, [problem])
+    service.sync_settings = settings
+    return Answer(204)
+
+
+@route(
+    f"GET {C}/data/{{dataType}}",
+    f"GET {K}/data/{{dataType}}",
+    f"GET {K}/data/{BANK}",
+    f"GET {C}/data/bankAccounts",
+    f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
+)
+async def list_records(service: Service, call: Call) -> Answer:
+    """A page of records, of bank accounts, or of the transactions of one."""
+    return await _records(service, call).answer(call)
+
+
+@route(
+    f"GET {C}/data/{{dataType}}/{{recordId}}",
+    f"GET {K}/data/{{dataType}}/{{recordId}}",
+    f"GET {C}/data/bankAccounts/{{recordId}}",
+)
+async def get_record(service: Service, call: Call) -> Answer:
+    """One record, or one bank account."""
+    return Answer(200, _record(service, call))
+
+
+@route(f"GET {C}/data/invoices/{{recordId}}/pdf")
+async def get_pdf(service: Service, call: Call) -> Answer:
+    """An invoice as a PDF file."""
+    call.names["dataType"] = "invoices"
+    _record(service, call)
+    return Answer(200, b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n%%EOF\n", content_type="application/pdf")
+
+
+@route(
+    f"GET {K}/data/{{dataType}}/{{recordId}}/attachments",
+    f"GET {K}/data/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}",
+    f"GET {K}/data/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}/download",
+)
+async def get_attachments(service: Service, call: Call) -> Answer:
+    """What was attached to a record through the connection: all of it, one file, its bytes."""
+    connection, kind, found = _connection(service, call), call.names["dataType"], {}
+    for one in service.ledger.of_company(connection.company_id):
+        attached = one.connection, one.data_type, one.record_id, one.verb, one.status
+        if attached == (connection.id, kind, call.names["recordId"], "ATTACH", "Success"):
+            found[one.key] = {"id": one.key, "name": "attachment", "dateCreated": iso(one.end)}
+    key = call.names.get("attachmentId")
+    if key is None:
+        return answer({"attachments": list(found.values())})
+    if key not in found:
+        raise not_found(f"there is no attachment {key}")
+    return answer(found[key]) if call.segments[-1] == key else Answer(200, b"%PDF-1.4\n%%EOF\n")
+
+
+@route(f"GET {C}/data/info")
+async def get_info(service: Service, call: Call) -> Answer:
+    """What the platform says of the company itself."""
+    company = _company(service, call)
+    return answer({"companyName": company.name, "baseCurrency": "GBP", "createdDate": None})
+
+
+@route(f"POST {C}/data/all", f"POST {C}/data/info")
+async def refresh_all(service: Service, call: Call) -> Answer:
+    """Refresh every data set: 204."""
+    only = ["companyInfo"] if call.segments[-1] == "info" else list(DATA_TYPES)
+    for kind in only:
+        service.refresh(_linked(service, call), kind)
+    return Answer(204)
+
+
+@route(f"POST {C}/data/queue/{{dataType}}", f"POST {K}/data/queue/custom/{{dataType}}")
+async def refresh(service: Service, call: Call) -> Answer:
+    """Refresh one data set, through the connection named by ``connectionId=``, or the first."""
+    kind, is_custom = call.names["dataType"], "custom" in call.segments
+    if list_name(kind) not in DATA_TYPES and not is_custom:
+        raise not_found(f"there is no data type {kind}")
+    named = call.names.get("connectionId") or call.param("connectionId")
+    company = call.names["companyId"]
+    connection = service.connection(company, named) if named else _linked(service, call)
+    return answer(service.refresh(connection, option_name(kind)).body(call.now))
+
+
+@route(f"GET {C}/dataStatus")
+async def data_status(service: Service, call: Call) -> Answer:
+    """The state of each data set, by data type; nothing for a company that is not linked."""
+    company = _company(service, call)
+    latest = {one.data_type: one for one in _refreshes(service, call)}
+    states = {}
+    for name in map(option_name, DATA_TYPES if company.connections else ()):
+        one = latest.get(name)
+        state = one.body(call.now) if one else {"status": "Complete", "id": None}
+        done = one.ends if one and state["status"] == "Complete" else company.created
+        states[name] = {
+            "dataType": name,
+            "lastSuccessfulSync": iso(done),
+            "currentStatus": state["status"],
+            "latestSyncId": state["id"],
+            "latestSuccessfulSyncId": state["id"] if state["status"] == "Complete" else None,
+        }
+    return answer(states)
+
+
+@route(f"GET {C}/data/history")
+async def list_refreshes(service: Service, call: Call) -> Answer:
+    """A page of the company's refreshes, oldest first."""
+    return listed(call, _refreshes(service, call), lambda one: encode(one.body(call.now)))
+
+
+@route(f"GET {C}/data/history/{{datasetId}}")
+async def get_refresh(service: Service, call: Call) -> Answer:
+    """One refresh."""
+    found = [one for one in _refreshes(service, call) if one.id == call.names["datasetId"]]
+    if not found:
+        raise not_found(f"there is no data set {call.names['datasetId']}")
+    return answer(found[0].body(call.now))
+
+
+def _company(service: Service, call: Call) -> Company:
+    return service.company(call.names["companyId"])
+
+
+def _connection(service: Service, call: Call) -> Connection:
+    return service.connection(call.names["companyId"], call.names["connectionId"])
+
+
+def _linked(service: Service, call: Call) -> Connection:
+    """The company's first connection; 409 until it has one."""
+    company = _company(service, call)
+    if not company.connections:
+        raise Refused(409, "Conflict: the company is not linked")
+    return company.connections[0]
+
+
+def _refreshes(service: Service, call: Call) -> list[Refresh]:
+    company = _company(service, call)
+    return [one for one in service.refreshes if one.company == company.id]
+
+
+def _record(service: Service, call: Call) -> bytes:
+    row = _records(service, call).get(call.names["recordId"])
+    if row is None:
+        raise not_found(f"there is no record {call.names['recordId']}")
+    return row
+
+
+def _records(service: Service, call: Call) -> DataSet:
+    names = call.names
+    kind, account = names.get("dataType", "bankAccounts"), names.get("accountId")
+    if "connectionId" in names:
+        connection = _connection(service, call)
+        if account is not None:
+            return service.bank_transactions(connection, account)
+        _check_place(kind, "connection", "/connections/{connectionId}")
+        return service.data_set(connection.company_id, kind, connection.id)
+    if kind != "bankAccounts":
+        _check_place(kind, "company", "")
+        return service.data_set(names["companyId"], kind)
+    _check_not_removed(service, call)
+    connection = _linked(service, call)
+    if account is not None:
+        return service.bank_transactions(connection, account)
+    return service.data_set(connection.company_id, kind, connection.id)
+
+
+def _check_place(kind: str, place: str, path: str) -> None:
+    """Refuse data that is not read here: the public service has each at one address."""
+    data_type = DATA_TYPES.get(list_name(kind))
+    if data_type is None or data_type.place not in {place, "both"}:
+        raise not_found(f"there is no data at {path}/data/{kind}")
+
+
+def _check_not_removed(service: Service, call: Call) -> None:
+    # "After the removal date, calls to legacy bank endpoints return 404 with the error body
+    # (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)."
+    removed = service.settings.legacy_removed
+    if not isinstance(removed, bool):
+        removed = datetime.fromtimestamp(call.now, UTC).date() > removed
+    if removed:
+        raise Refused(404)
+
+
+def _push(service: Service, call: Call, verb: str) -> Answer:
+    connection = _connection(service, call)
+    kind = _pushed_type(service, call, list_name)
+    if connection.status != "Linked":
+        # Assumed: the document lists 403 without a scenario.
+        raise Refused(403, f"Forbidden: the connection is {connection.status}")
+    verbs = DATA_TYPES[kind].verbs if kind in DATA_TYPES else frozenset()
+    if service.settings.is_published and verbs and verb not in verbs:
+        raise wrong_method(call.method, {each for each in verbs if each in {"PUT", "DELETE"}})
+    if verb in {"POST", "PUT"}:
+        call.json_object()
+    operation = service.push(
+        connection,
+        kind,
+        verb,
+        call.body,
+        record_id=call.names.get("recordId"),
+        account_id=call.names.get("accountId"),
+        timeout_minutes=call.whole("timeoutInMinutes", LONGEST_TIMEOUT),
+        world=call.world,
+    )
+    # "200 is the code used when the push operation was created, and the platform's own 202 or
+    # 200 may differ from it."
+    return Answer(200, service.wording.row(operation))
+
+
+def _pushed_type(service: Service, call: Call, spell: Callable[[str], str]) -> str:
+    """Return the data type of the path; in the published dialect 404 if *spell* spells it else.
+
+    "options and operations say `chartOfAccounts`, the push path says `accounts`."
+    """
+    name = call.names.get("dataType")
+    if name is None:
+        return "bankTransactions"
+    if name == "bankTransactions" and "push" in call.segments:
+        raise not_found(f"they are pushed to {BANK}")
+    if service.settings.is_published and name != spell(name):
+        raise not_found(f"the data type {spell(name)} is not called {name} here")
+    return name
+
+
+def _row(thing: Company | Connection) -> bytes:
+    return encode(thing.body())
+
+
+def _naming(body: dict[str, Any]) -> tuple[str, str]:
+    """The name and the description of a company in a request, or 400."""
+    name, description = body.get("name"), body.get("description") or ""
+    if not isinstance(name, str) or not name.strip():
+        raise bad_request("Name", "a company needs a name", "CreateCompany")
+    if not isinstance(description, str):
+        raise bad_request("Description", "a description is a text", "CreateCompany")
+    return name, description

@@ -1,0 +1,175 @@
+"""A list of records that is read, filtered, ordered and changed."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from itertools import chain
+from typing import Any
+
+from attrs import frozen
+
+from integration_sdk.sandbox._call import Answer, Call, decode, encode
+from integration_sdk.sandbox._lists import Search, Values, page_answer, wanted_page
+
+SLICE, SELECTIONS_KEPT, MOST_KNOWN = 2_000, 4, 500_000
+
+
+@frozen
+class Source:
+    """Records 0 to count - 1 of one kind.
+
+    Args:
+        rows: Returns those from one number up to another, as JSON.
+        number: Returns the number behind an identifier; None, or one beyond, for an unknown one.
+        sample: A record with all properties that records of this kind have, as JSON; None if
+            only all records together tell.
+    """
+
+    count: int
+    rows: Callable[[int, int], Sequence[bytes]]
+    number: Callable[[str], int | None]
+    sample: bytes | None = None
+
+
+def stored(rows: Sequence[bytes], sample: bytes | None = None) -> Source:
+    """Return a source of *rows* that are kept in memory."""
+    numbers: dict[str, int] = {}
+
+    def number(identifier: str) -> int | None:
+        if not numbers:
+            numbers.update({str(decode(row).get("id")): n for n, row in enumerate(rows)})
+        return numbers.get(identifier)
+
+    return Source(len(rows), lambda start, stop: rows[start:stop], number, sample)
+
+
+class DataSet:
+    """The records of one kind in one company's books, in the service's order.
+
+    Records that are pushed, updated, inserted or deleted are kept beside those of the source. A
+    filtered or ordered read shows the list as it was when the read began; it yields to other tasks
+    meanwhile, and what it found is kept for the next pages.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._order: range | MutableSequence[int] = range(source.count)
+        self._written: dict[int, bytes] = {}
+        self._numbers: dict[str, int] = {}
+        self._next, self._version, self._is_edited = source.count, 0, False
+        self._selections: dict[tuple[object, ...], Sequence[int]] = {}
+        self._known: tuple[object, list[Values]] = None, []
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), SLICE):
+            yield from map(decode, self._rows(self._order[start : start + SLICE], self._written))
+
+    def ids(self) -> list[str]:
+        """The identifiers of all records, in order."""
+        return [str(record["id"]) for record in self]
+
+    def get(self, identifier: str) -> bytes | None:
+        """The record *identifier* as JSON."""
+        number = self.number(identifier)
+        return None if number is None else self._rows([number], self._written)[0]
+
+    def number(self, identifier: str) -> int | None:
+        """The number of the record *identifier*, which it keeps; None if there is none."""
+        number = self._numbers.get(identifier, self._source.number(identifier))
+        return number if number is not None and number in self._order else None
+
+    def sample(self) -> bytes:
+        """Return an example of the records in this list, as JSON."""
+        return self._source.sample or next(iter(self._source.rows(0, 1)), b"{}")
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add *record* at the end."""
+        self.insert(len(self), record)
+
+    def insert(self, position: int, record: Mapping[str, Any]) -> None:
+        """Add *record* before the one at *position*."""
+        number = self._next
+        self._next += 1
+        self._numbers[str(record.get("id"))] = number
+        if isinstance(self._order, range) and position == len(self) == number:
+            self._order = range(number + 1)
+        else:
+            self._loose().insert(position, number)
+        self._write(number, record)
+
+    def replace(self, identifier: str, record: Mapping[str, Any]) -> None:
+        """Replace the record *identifier* with *record*."""
+        self._write(self._existing(identifier), record)
+
+    def edit_at(self, position: int, changes: Mapping[str, Any]) -> None:
+        """Change some fields of the record at *position*."""
+        number = self._order[position]
+        self._write(number, {**decode(self._rows([number], self._written)[0]), **changes})
+
+    def delete(self, identifier: str) -> None:
+        """Remove the record *identifier*."""
+        self.delete_at(self._order.index(self._existing(identifier)))
+
+    def delete_at(self, position: int) -> None:
+        """Remove the record at *position*."""
+        self._loose().pop(position)
+        self._version += 1
+
+    def _write(self, number: int, record: Mapping[str, Any]) -> None:
+        self._written[number] = encode(record)
+        self._is_edited |= number < self._source.count
+        self._version += 1
+
+    def _loose(self) -> MutableSequence[int]:
+        if isinstance(self._order, range):
+            self._order = array("q", self._order)
+        return self._order
+
+    def _existing(self, identifier: str) -> int:
+        number = self.number(identifier)
+        if number is None:
+            raise LookupError(f"there is no record {identifier}")
+        return number
+
+    def _rows(self, numbers: Sequence[int], written: Mapping[int, bytes]) -> Sequence[bytes]:
+        rows, count = self._source.rows, self._source.count
+        if isinstance(numbers, range) and numbers.stop <= count and not self._is_edited:
+            return rows(numbers.start, numbers.stop)
+        return [written.get(number) or rows(number, number + 1)[0] for number in numbers]
+
+    async def answer(self, call: Call) -> Answer:
+        """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
+        page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
+        if not query and not order_by:
+            rows = self._rows(self._order[page.items], self._written)
+            return page_answer(call, page, len(self), rows)
+        key, written = (self._version, query, order_by), dict(self._written)
+        if key not in self._selections:
+            self._selections[key] = await self._selected(Search(query, order_by), written)
+            if len(self._selections) > SELECTIONS_KEPT:
+                del self._selections[next(iter(self._selections))]
+        chosen = self._selections[key]
+        return page_answer(call, page, len(chosen), self._rows(chosen[page.items], written))
+
+    async def _selected(self, search: Search, written: Mapping[int, bytes]) -> Sequence[int]:
+        """Return the numbers of the records that *search* finds, in its order."""
+        order, version, source = self._order[:], self._version, self._source
+        others = () if source.sample else source.rows(0, source.count)
+        search.check(chain([self.sample()], written.values(), others))
+        # `changed_since` asks for each page with another query, for the same names.
+        key = version, search.names
+        known = self._known[1] if self._known[0] == key else []
+        chosen: list[int] = []
+        for start in range(0, len(order), SLICE):
+            if start >= len(known):
+                known += search.read(self._rows(order[start : start + SLICE], written))
+            chosen += search.matching(known[start : start + SLICE], start)
+            await asyncio.sleep(0)
+        if len(known) <= MOST_KNOWN:
+            self._known = key, known
+        return array("q", [order[place] for place in search.ordered(chosen, known)])

@@ -1,0 +1,289 @@
+"""Rules: when a fault applies to a call, and how the faults in force wrap it.
+
+Rules wrap each other in the order they were set, the first outermost; refusals reach them as
+answers. Those *in front* of the service apply to replayed idempotent answers too, and their answers
+are neither kept nor counted; all others act behind the checks of key, quota and kept answers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from math import inf
+from typing import Annotated, Any, ClassVar, Generic, ParamSpec
+
+import msgspec
+from attrs import define, field
+from msgspec import Meta
+
+from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, World
+from integration_sdk.sandbox._routes import samples
+from integration_sdk.sandbox._service import Count, Seconds, Service, Whole, checked
+
+Proceed = Callable[[], Awaitable[Answer]]
+Act = Callable[[Call, Proceed], Awaitable[Answer]]
+METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
+P = ParamSpec("P")
+_PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
+_IDENTIFIER = re.compile(r"[^/ ?#]*\d[^/?#]*")
+
+
+class Fault(msgspec.Struct, kw_only=True, tag_field="fault", omit_defaults=True):
+    """A fault as data: its own arguments, and when it applies.
+
+    Args:
+        route: A method, part of a path, or both, such as ``POST /push/``; ``{anything}`` stands for
+            one segment. With ``^`` in front it is a regular expression, searched in
+            ``POST /companies/...``.
+        skip: Matching calls that it leaves alone at first.
+        times: To how many calls it applies at most.
+        probability: Whether it applies to a matching call, by the sandbox's seeded chance.
+    """
+
+    route: str = ""
+    skip: Whole = 0
+    times: Count | None = None
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+
+    # Which calls it can concern, whatever the route is: a regular expression.
+    only: ClassVar[str] = ""
+    in_front: ClassVar[bool] = False
+    outermost: ClassVar[bool] = False
+    # Whether it looks at each call in order to refuse some; its hits are what it refused.
+    limits: ClassVar[bool] = False
+
+    def window(self) -> tuple[float, float]:
+        """Return from and until when it applies, in seconds after it was set."""
+        return -inf, inf
+
+    def check(self, service: Service) -> None:
+        """Raise ValueError if it cannot work."""
+
+    def world(self, rule: Rule, world: World) -> World:
+        """Return the *world* as it changes it for one call."""
+        return world
+
+    async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
+        """Answer or refuse *call*, or proceed with it."""
+        call.world = self.world(rule, call.world)
+        return await proceed()
+
+
+@define(eq=False)
+class Rule:
+    """A fault in force.
+
+    Attributes:
+        since: Service time from which it has an effect.
+        until: Service time from which it has none any more.
+        hits: Number of calls it has applied to; those it refused, if it limits.
+        counts: What the fault counts.
+    """
+
+    fault: Fault
+    service: Service = field(repr=False)
+    chance: random.Random = field(repr=False)
+    matches: Callable[[Call], bool] = field(repr=False)
+    act: Act | None = field(repr=False)
+    in_front: bool = False
+    since: float = -inf
+    until: float = inf
+    hits: int = 0
+    counts: dict[object, float] = field(factory=lambda: defaultdict(float), repr=False)
+    _seen: int = 0
+
+    def is_over(self, now: float) -> bool:
+        """Return whether it will not apply to any more calls."""
+        return now >= self.until or self.hits >= (self.fault.times or inf)
+
+    def draw(self, seconds: Seconds) -> float:
+        """Return a number of *seconds*."""
+        return self.chance.uniform(*seconds) if isinstance(seconds, tuple) else seconds
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fault as JSON has it; what JSON cannot hold is described."""
+        plain: dict[str, Any] = msgspec.to_builtins(self.fault, enc_hook=repr)
+        return plain
+
+    def applies(self, call: Call) -> bool:
+        """Return whether it applies to *call*, and count the call if so."""
+        if call.now < self.since or self.is_over(call.now) or not self.matches(call):
+            return False
+        self._seen += 1
+        if self._seen <= self.fault.skip or self.chance.random() >= self.fault.probability:
+            return False
+        self.hits += not self.fault.limits
+        return True
+
+    async def carry_out(self, call: Call, proceed: Proceed) -> Answer:
+        """Do to *call* what the fault does, and count a refusal of one that limits."""
+        try:
+            if self.act is not None:
+                return await self.act(call, proceed)
+            return await self.fault.act(self, call, proceed)
+        except Refused:
+            self.hits += self.fault.limits
+            raise
+
+
+class OwnFault(Fault, tag="add"):
+    """A function of the caller's."""
+
+
+_KINDS: dict[str, Callable[..., Fault]] = {}
+
+
+class Setter(Generic[P]):
+    """A method that sets a fault, with the arguments of its class."""
+
+    def __init__(self, kind: Callable[P, Fault]) -> None:
+        self.kind, self.__doc__ = kind, kind.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        _KINDS[name] = self.kind
+
+    def __get__(self, rules: Rules, owner: type | None = None) -> Callable[P, Rule]:
+        return lambda *args, **options: rules.set(self.kind(*args, **options))
+
+
+class Rules:
+    """The rules in force."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._chance = random.Random(f"{service.settings.seed}/faults")
+        self._rules: list[Rule] = []
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    async def through(self, call: Call, respond: Respond, *, in_front: bool) -> Answer:
+        """Pass *call* through the rules of a place that apply, and then to *respond*."""
+        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
+
+        async def proceed() -> Answer:
+            try:
+                for rule in rules:
+                    if rule.applies(call):
+                        return await rule.carry_out(call, proceed)
+                return await respond(call)
+            except Refused as refused:
+                return self._service.refuse(refused)
+
+        return await proceed()
+
+    def set(self, fault: Fault) -> Rule:
+        """Put *fault* in force."""
+        valid = checked(msgspec.structs.asdict(fault), type(fault))
+        return self._put(valid, None, in_front=fault.in_front, outermost=fault.outermost)
+
+    def add(
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
+    ) -> Rule:
+        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
+
+        It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
+        it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
+        """
+        own = checked(msgspec.structs.asdict(OwnFault(**scope)), OwnFault)
+        return self._put(own, act, in_front=in_front, outermost=outermost)
+
+    def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
+        """Set the fault *name*.
+
+        Raises:
+            ValueError, TypeError: There is no fault of this name, or its arguments are wrong.
+        """
+        kind = _KINDS.get(str(name))
+        if kind is None:
+            raise ValueError(f"there is no fault {name!r}: give one of {', '.join(_KINDS)}")
+        return self.set(kind(*args, **options))
+
+    def add_listed(self, text: bytes) -> None:
+        """Set faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
+
+        Raises:
+            ValueError: It is no such list, or an entry is no valid fault; none is set.
+        """
+        before = list(self._rules)
+        for number, options in enumerate(_entries(text), 1):
+            try:
+                self.add_named(options.pop("fault", None), **options)
+            except (ValueError, TypeError) as error:
+                self._rules = before
+                raise ValueError(f"fault {number}: {error}") from None
+
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
+        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
+        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
+
+    def remove(self, rule: Rule) -> None:
+        """End one fault."""
+        self._rules.remove(rule)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._rules.clear()
+
+    def _put(self, fault: Fault, act: Act | None, *, in_front: bool, outermost: bool) -> Rule:
+        fault.check(self._service)
+        matches = _matcher(fault, samples(self._service.settings.dialect))
+        chance, now = random.Random(self._chance.random()), self._service.clock.now()
+        rule = Rule(fault, self._service, chance, matches, act, in_front or outermost)
+        since, until = fault.window()
+        rule.since, rule.until = now + since, now + until
+        self._rules.insert(0 if outermost else len(self._rules), rule)
+        return rule
+
+
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
+
+
+def _matcher(fault: Fault, known: list[str]) -> Callable[[Call], bool]:
+    route, only = fault.route.strip(), re.compile(fault.only)
+    if route.startswith("^"):
+        pattern = re.compile(route)
+    else:
+        pattern = re.compile(_pattern(route))
+        # An identifier may be any text, but is hardly ever without a digit.
+        general = re.compile(_pattern(_IDENTIFIER.sub("{id}", route)))
+        if (fault.only or route.upper() not in {"", *METHODS}) and not any(
+            general.search(call) and only.search(call) for call in known
+        ):
+            raise ValueError(
+                f"route {route!r} matches no call that this fault can concern; "
+                "for an address that the service does not have, give a regular expression: ^..."
+            )
+
+    def matches(call: Call) -> bool:
+        text = f"{call.method} {call.path.removesuffix('/')}"
+        return bool(pattern.search(text) and only.search(text))
+
+    return matches
+
+
+def _pattern(route: str) -> str:
+    method, _, path = route.rpartition(" ")
+    if not method and path.upper() in METHODS:
+        method, path = path, ""
+    if method and method.strip().upper() not in METHODS:
+        raise ValueError(f"route must be a method, part of a path or both, not {route!r}")
+    parts = "[^/]+".join(map(re.escape, _PLACEHOLDER.split(path)))
+    return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"
