@@ -65,19 +65,12 @@ class IntegrationError(Exception):
     Example::
 
         try:
-            company = await client.company(company_id).get()
-        except errors.NotFound:
-            company = None
-        except errors.IntegrationError as error:
-            print(error.reasons, error.correlation_id)
-
-        try:
             operation = await books.push("invoices", record)
+        except errors.BadRequest as error:
+            print(error.reasons, error.correlation_id)
         except errors.IntegrationError as error:
             if error.in_doubt:  # look for the push before you repeat it
                 ...
-
-    An `ApiError` has ``status``, ``body`` and ``retry_at`` as well.
 
     Attributes:
         method: Of the request; None if there was none.
@@ -92,23 +85,21 @@ class IntegrationError(Exception):
     Guide: docs/errors.md.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        method: str | None = None,
-        path: str | None = None,
-        attempts: int = 0,
-        correlation_id: str | None = None,
-        in_doubt: bool = False,
-    ) -> None:
+    method: str | None = None
+    path: str | None = None
+    attempts: int = 0
+    correlation_id: str | None = None
+    in_doubt: bool = False
+    cursor: str | None = None
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        """*facts* are attributes of the class; those that are not given keep their defaults."""
         super().__init__(printable(message))
-        self.method = method
-        self.path = path
-        self.attempts = attempts
-        self.correlation_id = correlation_id
-        self.in_doubt = in_doubt
-        self.cursor: str | None = None
+        for name, value in facts.items():
+            if not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} has no attribute {name!r}")
+            if value is not None:
+                setattr(self, name, tuple(value) if isinstance(value, list) else value)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -137,9 +128,7 @@ class ReferenceConflict(ConfigurationError):
         reference: The reference.
     """
 
-    def __init__(self, message: str, *, reference: str | None = None, **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.reference = reference
+    reference: str | None = None
 
 
 class ClientClosed(IntegrationError):
@@ -168,17 +157,13 @@ class AnswerLost(TransportError):
 class MalformedResponse(TransportError):
     """The answer is not what the interface document describes, for example a proxy's HTML."""
 
-    def __init__(self, message: str, *, status: int | None = None, **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.status = status
+    status: int | None = None
 
 
 class ResponseTooLarge(TransportError):
     """The answer has more than ``limit`` bytes after decompression."""
 
-    def __init__(self, message: str, *, limit: int = 0, **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.limit = limit
+    limit: int = 0
 
 
 # Errors from the service
@@ -195,19 +180,9 @@ class ApiError(IntegrationError):
     Source: "Status codes" and "Error body".
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        body: ErrorBody | None = None,
-        retry_at: datetime | None = None,
-        **facts: Any,
-    ) -> None:
-        super().__init__(message, **facts)
-        self.status = status
-        self.body: ErrorBody = body or ErrorBody()
-        self.retry_at = retry_at
+    status: int = 0
+    body: ErrorBody = ErrorBody()
+    retry_at: datetime | None = None
 
     def _named(self) -> Iterable[object]:
         return self.body.validation.errors if self.body.validation else ()
@@ -251,9 +226,7 @@ class EndpointRemoved(NotFound):
     Source: "Versioning" and "Other rules", 4.
     """
 
-    def __init__(self, message: str, *, replacement: str = "", **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.replacement = replacement
+    replacement: str = ""
 
 
 class MethodNotAllowed(ApiError):
@@ -282,9 +255,7 @@ class ServiceUnavailable(ApiError):
 class PaginationError(IntegrationError):
     """A list cannot be read as it should; ``page`` is the number of the page concerned."""
 
-    def __init__(self, message: str, *, page: int | None = None, **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.page = page
+    page: int | None = None
 
 
 class UnsafeLink(PaginationError):
@@ -305,13 +276,9 @@ class InvalidItem(PaginationError):
         raw: The record's bytes as the service sent them.
     """
 
-    def __init__(
-        self, message: str, *, index: int = 0, item_path: str = "$", raw: bytes = b"", **facts: Any
-    ) -> None:
-        super().__init__(message, **facts)
-        self.index = index
-        self.item_path = item_path
-        self.raw = raw
+    index: int = 0
+    item_path: str = "$"
+    raw: bytes = b""
 
 
 class DriftWarning(UserWarning):
@@ -324,19 +291,13 @@ class DriftWarning(UserWarning):
 class PushError(IntegrationError):
     """A push did not end in Success. ``operation`` is its last known state, if any."""
 
-    def __init__(
-        self, message: str, *, operation: PushOperation | None = None, **facts: Any
-    ) -> None:
-        super().__init__(message, **facts)
-        self.operation = operation
+    operation: PushOperation | None = None
 
 
 class InvalidRecord(PushError):
     """The record is invalid and was not sent. ``problems`` says why."""
 
-    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **facts: Any) -> None:
-        super().__init__(message, **facts)
-        self.problems: tuple[Problem, ...] = tuple(problems)
+    problems: Sequence[Problem] = ()
 
     def _named(self) -> Iterable[object]:
         return self.problems
@@ -352,17 +313,9 @@ class PushInDoubt(PushError):
         candidates: Keys of push operations that may be this one.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        intent: str = "",
-        candidates: Sequence[str] = (),
-        **facts: Any,
-    ) -> None:
-        super().__init__(message, **{**facts, "in_doubt": True})
-        self.intent = intent
-        self.candidates: tuple[str, ...] = tuple(candidates)
+    in_doubt: bool = True
+    intent: str = ""
+    candidates: Sequence[str] = ()
 
 
 class PushFailed(PushError):

@@ -369,12 +369,7 @@ def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
             push_operation_key="k", company_id="c", status=PushStatus.FAILED
         ),
     }  # fmt: skip
-    taken = {
-        name
-        for base in kind.__mro__
-        if "__init__" in vars(base)
-        for name in inspect.signature(vars(base)["__init__"]).parameters
-    }
+    taken = {name for name in facts if hasattr(kind, name)}
     return kind("what happened", **{name: facts[name] for name in facts if name in taken})
 
 
@@ -401,6 +396,12 @@ def test_tree_is_drawn_as_it_is() -> None:
     for kind in TREE:
         assert f" {kind.__name__}" in drawing or kind is errors.IntegrationError
         assert kind.__doc__
+
+
+def test_a_fact_that_a_class_does_not_have_is_refused() -> None:
+    """A misspelt one would be lost in silence."""
+    with pytest.raises(TypeError, match="NotSent has no attribute 'statuss'"):
+        errors.NotSent("no", statuss=3)
 
 
 def test_one_except_is_enough() -> None:
