@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
@@ -28,6 +28,7 @@ from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
 
 logger = logging.getLogger("integration_sdk.store")
 
+_Group = list[tuple[Row, asyncio.Future[Row]]]
 GROUP: Final = 1_000
 """Rows of one transaction, at most."""
 
@@ -46,7 +47,7 @@ class Journal:
     lease: float = 15.0
     holder: str = field(init=False)
     _texts: Texts = field(init=False)
-    _waiting: list[tuple[Row, asyncio.Future[Row]]] = field(init=False, factory=list)
+    _waiting: _Group = field(init=False, factory=list)
     _to_tell: set[str] = field(init=False, factory=set)
     _writing: asyncio.Task[None] | None = field(init=False, default=None)
     _beat_at: tuple[float, float] | None = field(init=False, default=None)  # loop, wall clock
@@ -86,7 +87,7 @@ class Journal:
         return written
 
     def tell(self, text: str) -> None:
-        """Tell the other workers of the scope; it may get lost."""
+        """Tell the other workers of the scope; it may get lost. Nothing to do for a file."""
         if self.shared:
             self._to_tell.add(f"{self.holder}\n{self.scope}\n{text}")
             self._start()
@@ -106,46 +107,31 @@ class Journal:
             self._writing = asyncio.create_task(self._write(), name="integration_sdk writer")
 
     async def _write(self) -> None:
-        group = list[tuple[Row, asyncio.Future[Row]]]()
+        group = _Group()
         try:
             await asyncio.sleep(0)  # what the same turn of the loop brings goes along
             while self._waiting or self._to_tell:
                 group, self._waiting = _group(self._waiting)
-                await self._write_group(group)
-                await self._send_told()
+                try:
+                    answers = await self._answers([row for row, _ in group])
+                except IntegrationError as error:
+                    _fail(group, error)
+                else:
+                    for (_, written), answer in zip(group, answers, strict=True):
+                        if not written.done():
+                            written.set_result(answer)
+                told, self._to_tell = self._to_tell, set()
+                if told:
+                    with suppress(JournalError):
+                        await self._run(self._texts.tell, _json([*told]))
         except BaseException as error:
-            self._fail([*group, *self._waiting], JournalError(f"the writer has ended: {error!r}"))
+            _fail([*group, *self._waiting], JournalError(f"the writer has ended: {error!r}"))
             self._waiting = []
             raise
         finally:
             self._writing = None
 
-    async def _write_group(self, group: Sequence[tuple[Row, asyncio.Future[Row]]]) -> None:
-        try:
-            answers = await self._answers([row for row, _ in group])
-        except IntegrationError as error:
-            self._fail(group, error)
-            return
-        for (_, written), answer in zip(group, answers, strict=True):
-            if not written.done():
-                written.set_result(answer)
-
-    def _fail(
-        self, group: Iterable[tuple[Row, asyncio.Future[Row]]], error: IntegrationError
-    ) -> None:
-        for _, written in group:
-            if not written.done():
-                written.set_exception(fresh_copy(error))
-
-    async def _send_told(self) -> None:
-        told, self._to_tell = self._to_tell, set()
-        if told:
-            with suppress(JournalError):
-                await self._run(self._texts.tell, _json([*told]))
-
     async def _answers(self, rows: Sequence[Row]) -> list[Row]:
-        if not rows:
-            return []
         new, later = [one for one in rows if not one.version], [one for one in rows if one.version]
         done = {*chain(*await self._put(new, later, self._texts.update))}
         refused = [row for row in rows if row.id not in done]
@@ -153,38 +139,31 @@ class Journal:
             return [*rows]
         references = [row.reference for row in refused if row.reference is not None]
         there = await self.rows([row.id for row in refused], references)
-        by_id = {row.id: row for row in there}
-        by_reference = {row.reference: row for row in there}
-        by_reference.pop(None, None)
-        if back := [row for row in refused if _is_behind(by_id.get(row.id), row, by_reference)]:
+        found = {row.reference: row for row in there if row.reference is not None}
+        found |= {row.id: row for row in there}
+        on_record = {row.id: found.get(row.id) or found.get(row.reference or "") for row in refused}
+        if back := [row for row in refused if _is_behind(on_record[row.id], row)]:
             done |= await self._restore(back)
-        answers = list[Row]()
-        for row in rows:
-            found = by_id.get(row.id) or by_reference.get(row.reference)
-            # A new row that is on record as it is was written before, without an answer.
-            if found is None or found == row or row.id in done:
-                found = row
-            answers.append(found)
-        return answers
+        # A new row that is on record as it is was written before, without an answer.
+        done |= {row.id for row in refused if on_record[row.id] == row}
+        return [row if row.id in done else on_record[row.id] or row for row in rows]
 
     async def _put(
         self, new: Sequence[Row], later: Sequence[Row], update: str
     ) -> tuple[list[str], list[str]]:
         """Add rows and write next versions in one transaction; return the ids of those written."""
-        keys = [
-            {"key": folded(one.key), "id": row.id}
-            for row in later
-            for one in row.earlier
-            if one.key is not None and row.key is None
-        ]
         work = list[Statement]()
         for text, rows in ((self._texts.insert, new), (update, later)):
             if rows:
                 work.append((text, (_json([_columns(row) for row in rows]), self.scope)))
+        again = [row for row in later if row.key is None and row.earlier]
+        keys = [(one.key, row.id) for row in again for one in row.earlier if one.key]
         if keys:
-            work.append((self._texts.keep_keys, (_json(keys), self.scope)))
-        answers = [[one[0] for one in found] for found in await self._database.run(work)]
-        return answers[0] if new else [], answers[bool(new)] if later else []
+            named = [{"key": folded(key), "id": row_id} for key, row_id in keys]
+            work.append((self._texts.keep_keys, (_json(named), self.scope)))
+        found = await self._database.run(work) if work else []
+        ids = [[one[0] for one in answer] for answer in found]
+        return ids[0] if new else [], ids[bool(new)] if later else []
 
     # A store that went back
 
@@ -211,8 +190,8 @@ class Journal:
         inserted, updated = await self._put(rows, rows, self._texts.restore)
         if count := len(inserted) + len(updated):
             logger.error(
-                "the store went back to an earlier state: %d pushes were missing or older than "
-                "known here, and were written again",
+                "%d pushes were missing on record, or older than known here, and were written "
+                "again: a write has failed before, or the store went back to an earlier state",
                 count,
             )
         return {*inserted, *updated}
@@ -220,20 +199,16 @@ class Journal:
     # Reading
 
     async def rows(
-        self,
-        ids: Iterable[str] = (),
-        references: Iterable[str] = (),
-        keys: Iterable[str] = (),
+        self, ids: Iterable[str] = (), references: Iterable[str] = (), keys: Iterable[str] = ()
     ) -> list[Row]:
         """Return the rows that have one of these, in the order in which they were added."""
         names = _json([*ids]), _json([*references]), _json([folded(key) for key in keys])
         return read_rows(await self._run(self._texts.by_name, self.scope, *names))
 
-    async def everything(self, *, live: bool = False) -> list[Row]:
-        """Return all rows, or those that are not done, in the order in which they were added."""
-        text = self._texts.live_rows if live else self._texts.all_rows
+    async def everything(self) -> list[Row]:
+        """Return all rows, in the order in which they were added."""
         found, last = list[Row](), 0
-        while portion := await self._run(text, self.scope, last):
+        while portion := await self._run(self._texts.all_rows, self.scope, last):
             found += read_rows(portion)
             last = portion[-1][-1]
         return found
@@ -321,45 +296,35 @@ def read_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
         raise JournalError(f"The store has a row that cannot be read: {error}.") from error
 
 
-def _group(
-    waiting: Sequence[tuple[Row, asyncio.Future[Row]]],
-) -> tuple[list[tuple[Row, asyncio.Future[Row]]], list[tuple[Row, asyncio.Future[Row]]]]:
+def _group(waiting: _Group) -> tuple[_Group, _Group]:
     """Split what waits into what one transaction may have, and the rest.
 
     A statement updates a row once, and does not see the keys that it writes itself.
     """
-    group, rest = list[tuple[Row, asyncio.Future[Row]]](), list[tuple[Row, asyncio.Future[Row]]]()
-    ids, keys = set[str](), set[str]()
+    group, rest, seen = _Group(), _Group(), set[tuple[str, str | None]]()
     for one in waiting:
         row = one[0]
-        key = None if row.key is None else folded(row.key)
-        if len(group) == GROUP or row.id in ids or key in keys:
-            rest.append(one)
-        else:
-            group.append(one)
-        ids.add(row.id)
-        if key is not None:
-            keys.add(key)
+        names = {("id", row.id), ("key", row.key and folded(row.key))} - {("key", None)}
+        (rest if len(group) == GROUP or names & seen else group).append(one)
+        seen |= names
     return group, rest
 
 
-def _is_behind(found: Row | None, row: Row, by_reference: Mapping[str | None, Row]) -> bool:
+def _fail(group: _Group, error: IntegrationError) -> None:
+    for _, written in group:
+        if not written.done():
+            written.set_exception(fresh_copy(error))
+
+
+def _is_behind(found: Row | None, row: Row) -> bool:
     """Return whether the record has lost *row*, or a version of it that was written before."""
-    if found is None:
-        return row.reference is None or row.reference not in by_reference
-    return found.version < row.version - 1
+    return found is None or (found.id == row.id and found.version < row.version - 1)
 
 
 def _columns(row: Row) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "company": row.company,
-        "reference": row.reference,
-        "key": None if row.key is None else folded(row.key),
-        "state": row.state,
-        "ghosts": row.ghosts,
-        "holder": row.holder,
-        "version": row.version,
+    names = "id", "company", "reference", "state", "ghosts", "holder", "version"
+    return {name: getattr(row, name) for name in names} | {
+        "key": row.key and folded(row.key),
         "document": to_document(row),
         "payload": _to_text(row.payload),
     }

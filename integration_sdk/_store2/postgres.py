@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from attrs import define, field
 
@@ -35,8 +35,7 @@ except ImportError:  # for those who have no such store; looked at by `Postgres`
 logger = logging.getLogger("integration_sdk.store")
 
 SCHEMES: Final = ("postgresql://", "postgres://")
-LOCK: Final = 0x696E7467
-"""Held by the process that makes the tables."""
+LOCK: Final = 0x696E7467  # held by the process that makes the tables
 STATEMENT: Final = 10.0
 """Seconds that a statement may take, or wait for a lock, before it is tried again."""
 IDLE: Final = 5.0
@@ -45,10 +44,8 @@ LEAST: Final = 1.0
 """Seconds that an attempt gets, however little is left."""
 LONGEST_WAIT: Final = 2.0
 """Seconds between two attempts to reach a database that is away, at most."""
-SLOW: Final = 2.0
-"""Seconds of waiting after which it is logged."""
 QUIET: Final = 30.0
-"""Seconds without a word after which the listening connection is asked whether it is alive."""
+"""Seconds after which the listening connection is asked whether it is alive."""
 
 # Whatever is set for the role or the database: what is on record survives a crash of the server,
 # and a plan that was made for empty tables does no harm when they are full.
@@ -77,16 +74,7 @@ _LATER: Final = {
 
 @define(eq=False)
 class Postgres:
-    """A database as one process sees it. It connects when it is asked.
-
-    Args:
-        url: As libpq takes it: ``postgresql://user:password@host/database?sslmode=verify-full``.
-        wait_for_database: Seconds to wait for it.
-        schema: Where the tables are.
-
-    Raises:
-        ConfigurationError: The URL or schema is wrong, or the extra is missing.
-    """
+    """A database as one process sees it. It connects when it is asked; see `Store`."""
 
     url: str
     wait_for_database: float
@@ -97,7 +85,7 @@ class Postgres:
     _db: Any = field(init=False, default=None)
     _lock: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _is_checked: bool = field(init=False, default=False)
-    _says_it_waits: bool = field(init=False, default=False)
+    _is_away: bool = field(init=False, default=False)
     _listening: asyncio.Task[None] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -122,32 +110,33 @@ class Postgres:
 
         Raises:
             StoreUnavailable: It could not be reached in time.
-            ConfigurationError: The URL or its options are wrong, or the tables are missing.
-            JournalError: The database refuses.
+            ConfigurationError: Its URL, role or tables are wrong.
+            JournalError: It refuses.
         """
         loop, wait = asyncio.get_running_loop(), 0.05
-        until, away = loop.time() + self.wait_for_database, None
-        slow = loop.call_later(SLOW, lambda: self._say_it_waits(away))
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(max(until - loop.time(), LEAST)), self._lock:
-                        answer = await self._once(work)
-                except Exception as error:
-                    if not is_away(error):
-                        raise self._refusal(error) from error
-                    if until <= loop.time():
-                        why = self._in_words(error)
-                        raise StoreUnavailable(f"{self} cannot be reached: {why}") from None
-                    away = error
-                else:
-                    self._says_it_waits = False
-                    return answer
-                left = max(0.0, until - loop.time())
-                await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
-                wait = min(wait * 2, LONGEST_WAIT)
-        finally:
-            slow.cancel()
+        until = loop.time() + self.wait_for_database
+        while True:
+            try:
+                async with asyncio.timeout(max(until - loop.time(), LEAST)), self._lock:
+                    answer = await self._once(work)
+            except Exception as error:
+                if not is_away(error):
+                    raise self._refusal(error) from error
+                left = until - loop.time()
+                if left <= 0:
+                    why = self._in_words(error)
+                    raise StoreUnavailable(f"{self} cannot be reached: {why}") from None
+                if wait == LONGEST_WAIT and not self._is_away:
+                    self._is_away = True
+                    why, most = self._in_words(error), self.wait_for_database
+                    logger.warning(
+                        "%s does not answer (%s); waiting for up to %g s", self, why, most
+                    )
+            else:
+                self._is_away = False
+                return answer
+            await asyncio.sleep(min(left, wait * (0.5 + 0.5 * random.random())))
+            wait = min(wait * 2, LONGEST_WAIT)
 
     async def _once(self, work: Sequence[Statement]) -> list[list[Any]]:
         try:
@@ -199,14 +188,12 @@ class Postgres:
             await asyncio.wait([listening])
 
     async def _listen(self, heard: Callable[[str], None]) -> None:
-        wait = LEAST
         while True:
             db = None
             try:
                 async with asyncio.timeout(STATEMENT):
                     db = await self.connect()
                     await db.add_listener(self.schema, lambda *told: heard(told[-1]))
-                wait = LEAST
                 while True:
                     await asyncio.sleep(QUIET)
                     async with asyncio.timeout(STATEMENT):
@@ -216,20 +203,13 @@ class Postgres:
             finally:
                 if db is not None:
                     db.terminate()
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, QUIET)
+            await asyncio.sleep(LONGEST_WAIT)
 
     async def connect(self) -> Any:
         """Return a new connection, for which our tables are all there is."""
-        several = "," in _address(self.url).rpartition("@")[2]
-        wanted = "read-write" if several and "target_session_attrs" not in self.url else None
-        db = await asyncpg.connect(
-            self.url,
-            server_settings={"application_name": "integration_sdk"},
-            target_session_attrs=wanted,  # a standby would refuse all we do
-        )
+        names = {"application_name": "integration_sdk"}
+        db = await asyncpg.connect(self.url, server_settings=names)
         try:
-            # Not with the connection: a pooler refuses settings there, or ignores them.
             await db.execute(_SETTINGS.format(schema=self.schema))
             if not self._is_checked:
                 await self._check(db)
@@ -247,13 +227,14 @@ class Postgres:
                 "connect to the database itself"
             )
         try:
-            if not await self._has_tables(db):
-                async with db.transaction():
-                    await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-                    if await db.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
-                        await db.execute(f"CREATE SCHEMA {self.schema}")
-                    if not await self._has_tables(db):
-                        await db.execute(";".join(tables(POSTGRES)))
+            if await self._has_tables(db):
+                return
+            async with db.transaction():
+                await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+                if await db.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+                    await db.execute(f"CREATE SCHEMA {self.schema}")
+                if not await self._has_tables(db):
+                    await db.execute(";".join(tables(POSTGRES)))
         except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
             raise ConfigurationError(
                 f"{self} has no tables in schema {self.schema!r} that its role may use or create: "
@@ -261,21 +242,15 @@ class Postgres:
             ) from error
 
     async def _has_tables(self, db: Any) -> bool:
-        known = await db.fetchval("SELECT to_regclass('versions')") is not None
-        version = await db.fetchval(texts(POSTGRES).version) if known else None
-        if version not in (None, VERSION):
+        if await db.fetchval("SELECT to_regclass('versions')") is None:
+            return False
+        version = await db.fetchval(texts(POSTGRES).version)
+        if version != VERSION:
             raise JournalError(
                 f"{self} has tables of another version in schema {self.schema!r}; this SDK needs "
                 f"{VERSION}: use the SDK that made them, or another schema="
             )
-        return version is not None
-
-    def _say_it_waits(self, error: Exception | None) -> None:
-        if not self._says_it_waits:  # once
-            self._says_it_waits = True
-            why = f" ({self._in_words(error)})" if error else ""
-            seconds = self.wait_for_database
-            logger.warning("%s does not answer%s; waiting for up to %g s", self, why, seconds)
+        return True
 
     def _refusal(self, error: Exception) -> Exception:
         """Return the error for what the database, or its client, does not do."""
@@ -286,8 +261,7 @@ class Postgres:
         return error
 
     def _in_words(self, error: BaseException) -> str:
-        text, user = str(error), self.url.partition("://")[2].rpartition("@")[0]
-        password = user.partition(":")[2]
+        text, password = str(error), _address(self.url).rpartition("@")[0].partition(":")[2]
         for one in {password, unquote(password)} - {""}:
             text = text.replace(one, "***")
         return text or type(error).__name__
@@ -331,28 +305,21 @@ def shown(where: object) -> str:
     return repr(without_password(where) if isinstance(where, str) and "://" in where else where)
 
 
-def check_url(url: str) -> None:
-    """Refuse *url* if a part of it would be read as something else, and shown as that.
+# Scheme, user and password, hosts, database, options.
+_URL: Final = re.compile(r"[^:]+://([^/?#@\[\]]*@)?([^/?#@]*)(/[^/?#@\[\]]*)?(\?[^#@\[\]]*)?")
 
-    Raises:
-        ConfigurationError: Its password holds a character that ends it, or a port is no port.
-    """
-    address = _address(url)
-    path = url.partition("://")[2].removeprefix(address).partition("?")[0]
-    is_plain = "@" not in path and address.count("@") == min(1, url.count("@"))
-    try:
-        ports = parse_qs(urlsplit(url).query).get("port", [])
-    except ValueError:  # of brackets
-        is_plain, ports = False, []
-    if not is_plain:
+
+def check_url(url: str) -> None:
+    """Refuse *url* if a part of it would be read as something else, and shown as that."""
+    parts = _URL.fullmatch(url)
+    if parts is None:
         raise ConfigurationError(
             f"{without_password(url)} cannot be read: in its password, write #, /, ?, @, [ and ] "
             "as %23, %2F, %3F, %40, %5B and %5D"
-        ) from None
-    for host in address.rpartition("@")[2].split(","):
-        ports += re.findall(r":([^:\]]*)$", host)
-    for port in ",".join(ports).split(","):
-        if port and not (port.isdecimal() and 0 < int(port) < 2**16):
+        )
+    ports = re.findall(r":([^:\],]+)(?=,|$)", parts[2])
+    for port in [*ports, *parse_qs((parts[4] or "")[1:]).get("port", [])]:
+        if not (port.isdecimal() and 0 < int(port) < 2**16):
             raise ConfigurationError(f"{without_password(url)} cannot be read: {port!r} is no port")
 
 

@@ -1,14 +1,11 @@
 """A limit of calls that all users of a store keep together.
 
-It is generic cell rate: the store holds when the next call may leave. A trip to the store reserves
-a *handful* of slots, more if trips take long, but no more than there are callers, and is answered
-with a wait relative to its own moment, so hosts need no common clock. The next trip is made when
-the first of them is due. So no lock outlives a trip, and a process that dies has taken two handfuls
-at most.
-
-A slot that was not used in time is void: a process that was frozen would otherwise send with slots
-that others have long been given. A refusal that concerns every process pauses the limit for all,
-but not for long: then each asks the service itself, whose answer it can judge and report.
+It is generic cell rate: the store holds when the next call may leave. A trip to it reserves a
+handful of slots, more if trips take long, but no more than there are callers, and is answered with
+a wait relative to its own moment, so hosts need no common clock. The next trip is made when the
+first of them is due. A slot that was not used in time is void, or a process that was frozen would
+use it beside those of others. A refusal pauses the limit for all, but for a minute at most: then
+each process asks the service itself.
 """
 
 from __future__ import annotations
@@ -16,68 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 from attrs import define, field, frozen
 
-from integration_sdk._pacing import CellRate
 from integration_sdk._store2.sql import LONGEST_PAUSE, POSTGRES, Database, Texts, texts
 from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
 
 logger = logging.getLogger("integration_sdk.store")
 
-HANDFUL: Final = 0.05
-"""Seconds of the limit that one trip may reserve: at 100 a second, five slots."""
-LONGEST_TRIP: Final = 1.0
-"""Seconds of the limit that a trip may reserve besides, if the last one took so long."""
-EXPIRES: Final = 0.25
-"""Seconds after its time at which a slot is void."""
-LONG: Final = 5.0
-"""Seconds of waiting from which on it is logged."""
-
-
-class RateKeeper(Protocol):
-    """Where a limit is kept."""
-
-    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
-        """Take slots, as `CellRate.reserve`; return the seconds until the first one."""
-
-    async def pause(self, name: str, seconds: float) -> None:
-        """Let nothing leave for so many seconds from now."""
-
-
-@define
-class LocalRates:
-    """Limits of one process, by name."""
-
-    _rates: dict[str, CellRate] = field(init=False, factory=dict)
-
-    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
-        """Take slots; return the seconds until the first one."""
-        now, rate = _now(), self._rates.setdefault(name, CellRate())
-        return rate.reserve(count, now, interval=interval, burst=burst) - now
-
-    async def pause(self, name: str, seconds: float) -> None:
-        """Let nothing leave for so many seconds from now."""
-        self._rates.setdefault(name, CellRate()).pause(_now() + seconds)
-
-
-@define
-class SharedRates:
-    """Limits of a database, for all processes."""
-
-    _database: Database
-    _texts: Texts = field(init=False, factory=lambda: texts(POSTGRES))
-
-    async def reserve(self, name: str, count: int, interval: float, burst: int) -> float:
-        """Take slots; return the seconds until the first one."""
-        values = (name, count, interval, (burst - 1) * interval)
-        (((wait,),),) = await self._database.run([(self._texts.reserve, values)])
-        return float(wait)
-
-    async def pause(self, name: str, seconds: float) -> None:
-        """Let nothing leave for so many seconds from now."""
-        await self._database.run([(self._texts.pause, (name, seconds))])
+HANDFUL: Final = 0.05  # seconds of the limit that one trip may reserve: at 100 a second, 5 slots
+LONGEST_TRIP: Final = 1.0  # seconds of the limit besides, if the last trip took so long
+EXPIRES: Final = 0.25  # seconds after its time at which a slot is void
+LONG: Final = 5.0  # seconds of waiting from which on it is logged
 
 
 @frozen
@@ -99,7 +47,8 @@ class StoreRate:
     """A `SharedRate` kept in a store; see `Store.rate`."""
 
     limit: Limit
-    _keeper: RateKeeper
+    _database: Database
+    _texts: Texts = field(init=False, factory=lambda: texts(POSTGRES))
     _waiting: deque[asyncio.Future[float]] = field(init=False, factory=deque)
     _filling: asyncio.Task[None] | None = field(init=False, default=None)
     _telling: set[asyncio.Task[None]] = field(init=False, factory=set)
@@ -131,7 +80,7 @@ class StoreRate:
 
     async def _tell(self, seconds: float) -> None:
         try:
-            await self._keeper.pause(self.limit.name, seconds)
+            await self._database.run([(self._texts.pause, (self.limit.name, seconds))])
         except JournalError as error:  # the others will be refused themselves
             logger.warning("other processes do not know that calls are refused: %s", error)
 
@@ -142,7 +91,7 @@ class StoreRate:
         try:
             while self._waiting:
                 count, began = min(len(self._waiting), limit.portion(trip)), _now()
-                wait = await self._keeper.reserve(limit.name, count, limit.interval, limit.burst)
+                wait = await self._reserve(count)
                 now = _now()
                 trip = now - began
                 if wait >= LONG * max(1.0, limit.interval):
@@ -158,6 +107,13 @@ class StoreRate:
             self._filling = None
             while (slot := self._next_in_line()) is not None:
                 slot.set_exception(fresh_copy(error))
+
+    async def _reserve(self, count: int) -> float:
+        """Take slots; return the seconds until the first one, which may be past."""
+        limit = self.limit
+        values = limit.name, count, limit.interval, (limit.burst - 1) * limit.interval
+        (((wait,),),) = await self._database.run([(self._texts.reserve, values)])
+        return float(wait)
 
     def _next_in_line(self) -> asyncio.Future[float] | None:
         while self._waiting:

@@ -1,7 +1,7 @@
 """A push as it is recorded: one row, its states, its document.
 
-Which state follows which is the business of ``_push.table``. A store enforces what must always
-hold: one reference is one row, a push key has one owner, and a write names the version before it.
+Which state follows which is the business of ``_push.table``. A store enforces that one reference
+is one row, that a push key has one owner, and that a write names the version before it.
 """
 
 from enum import StrEnum
@@ -65,10 +65,8 @@ class Lane(NamedTuple):
 class Mark(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The watermark of a company's list of pushes: what is above it later, is new.
 
-    keys: The newest ones, newest first.
-    whole: Whether the list had no others.
-    latest: The latest of their times, in Unix seconds.
-    taken_at: When the list was answered, in Unix seconds by the service's own clock.
+    keys: The newest ones, newest first. whole: Whether the list had no others.
+    latest: The latest of their times. taken_at: The service's time of its answer. Unix seconds.
     """
 
     keys: tuple[str, ...] = ()
@@ -92,32 +90,23 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One push as recorded. Immutable: `next` makes the next version.
 
-    id: Unique; made by the caller.
     method: POST creates, PUT updates *record_id*, DELETE deletes it.
     content_type: Of an attachment to *record_id*; None for a record as JSON.
     payload_hash: sha256 of the body, in hex.
-    natural_key, natural_value: Dotted path of the value that identifies the record, and that
-        value in the body.
+    natural_key, natural_value: Dotted path of what identifies the record, and its value.
     holder: The process that sends it, polls it and searches for it.
     version: -1 if it was never on record, 0 for a new row; grows by one with each step. A store
-        takes a row only if its version is one more than the recorded one; so a process that lost
-        the row cannot write it.
-    result: Of a row that is DONE.
+        takes only the next one, so a process that lost the row cannot write it.
     attempts: Transmissions so far; each was recorded as SENDING before its first byte left.
-    ghosts: Transmissions whose push has not been identified; while there are any, the row is a
-        rival of others in its lane.
-    replays: Transmissions so far under an idempotency key that was sent before.
-    idempotency_key: Sent with each transmission of a create; a new one after a 503.
-    mark: Taken before the first transmission; None if the listing failed, and once the key is
-        known or the row is done.
+    ghosts: Transmissions whose push has not been identified; with any, the row is a rival.
+    replays: Transmissions under an idempotency key that was sent before.
+    mark: Taken before the first transmission; None if the listing failed, and from OPEN on.
     key: The pushOperationKey; *evidence* says how it is known.
-    candidates: Keys of pushes that may be this one, while in doubt.
-    verdict: Of the last search, while in doubt.
+    candidates, verdict: Of the last search, while in doubt: what may be this push, if anything.
     status: Of the ended push, as the service wrote it. http_status, error: Of the last answer.
     decision: resend, abandon or bind.
     earlier: What came before; the keys in it stay the row's own.
-    payload: The body, byte for byte as it is sent; on record until the key is known or the row
-        is done, and while it has ghosts.
+    payload: The body, byte for byte as it is sent; dropped from OPEN on, unless there are ghosts.
     """
 
     id: str
@@ -206,8 +195,6 @@ def folded(key: str) -> str:
     return key.casefold()
 
 
-# As a document
-
 _decode: Final = msgspec.json.Decoder(Row).decode
 
 
@@ -222,9 +209,5 @@ def to_document(row: Row) -> str:
 
 
 def from_document(document: str, version: int, holder: str, payload: bytes | None) -> Row:
-    """Return the row of a document.
-
-    Raises:
-        msgspec.MsgspecError: It is damaged.
-    """
+    """Return the row of a document; raises MsgspecError if it is damaged."""
     return structs.replace(_decode(document), version=version, holder=holder, payload=payload)

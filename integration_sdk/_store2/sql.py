@@ -8,14 +8,10 @@ refused. ``$1`` is a parameter in both. Needs SQLite 3.38, for ``->>`` and RETUR
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-VERSION: Final = 1
-"""Of the tables."""
-PORTION: Final = 500
-"""Rows that one statement claims, at most."""
-READ_AT_ONCE: Final = 5_000
-"""Rows that one statement reads of all there are, so that it ends in time."""
-LONGEST_PAUSE: Final = 60.0
-"""Seconds for which one refusal may pause a shared rate."""
+VERSION: Final = 1  # of the tables
+PORTION: Final = 500  # rows that one statement claims, at most
+READ_AT_ONCE: Final = 5_000  # rows that one statement reads of all, so that it ends in time
+LONGEST_PAUSE: Final = 60.0  # seconds for which one refusal may pause a shared rate
 
 Statement = tuple[str, Sequence[object]]
 """A text and its parameters, ``$1`` first."""
@@ -54,9 +50,7 @@ class Database(Protocol):
     """A database that is open, or opens itself when it is asked."""
 
     @property
-    def words(self) -> Words:
-        """Its own words in the statements."""
-
+    def words(self) -> Words: ...
     @property
     def shared(self) -> bool:
         """Whether other processes may use it at the same time."""
@@ -129,17 +123,13 @@ _NEXT: Final = """pushes.version = new.version - 1
 _READ: Final = "SELECT document, version, holder, payload, number FROM pushes WHERE scope = $1 AND "
 _AMONG: Final = "IN (SELECT value FROM {texts}"
 _IS_ALIVE: Final = "until > {now}"
-# All is reckoned by the database's clock, and answered relative to it. A clock that steps back
-# takes the times on record along.
+# By the database's clock; one that steps back takes the times on record along.
 _BACK: Final = "greatest(0, rate.seen - {now})"
 _PAUSED: Final = f"least(rate.paused_until - {_BACK}, {{now}} + {LONGEST_PAUSE})"
 
 
 class Texts(NamedTuple):
-    """Every statement, by name. *rows* are a JSON array of objects, *texts* one of strings.
-
-    Rows are read as document, version, holder, payload, number.
-    """
+    """Every statement, by name. *rows* are a JSON array of objects, *texts* one of strings."""
 
     version: str = "SELECT max(version) FROM versions"
     bind: str = "INSERT INTO scopes VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
@@ -164,7 +154,7 @@ class Texts(NamedTuple):
             ORDER BY number LIMIT {PORTION} {{skip}})
         RETURNING document, version, holder, payload, number"""
     # scope, texts ids, texts references, texts keys -> rows
-    # (With OR in place of UNION, PostgreSQL would read the whole scope.)
+    # With OR in place of UNION, PostgreSQL would read the whole scope.
     by_name: str = f"""{_READ} number IN (
             SELECT number FROM pushes WHERE scope = $1 AND id {_AMONG}($2))
             UNION SELECT number FROM pushes WHERE scope = $1 AND reference {_AMONG}($3))
@@ -173,7 +163,6 @@ class Texts(NamedTuple):
                 WHERE scope = $1 AND earlier_keys.key {_AMONG}($4))) ORDER BY number"""
     # scope, number -> rows behind that number
     all_rows: str = f"{_READ} number > $2 ORDER BY number LIMIT {READ_AT_ONCE}"
-    live_rows: str = f"{_READ} number > $2 AND state <> 'DONE' ORDER BY number LIMIT {READ_AT_ONCE}"
     # scope, company -> rows
     unexplained: str = f"{_READ} company = $2 AND ghosts > 0 ORDER BY number"
     # scope, texts keys -> keys

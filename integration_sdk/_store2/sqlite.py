@@ -31,16 +31,7 @@ APPLICATION_ID: Final = 0x70757368  # "push"
 OLDEST: Final = (3, 38)
 _UNCERTAIN: Final = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """After these the file has to be opened and read again: a failed write may have worked."""
-_NO_DAMAGE: Final = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_READONLY,
-}
-"""Errors of the disk, the system or another program, which say nothing about the file."""
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, 0}
 
 
 class Sqlite:
@@ -59,13 +50,7 @@ class Sqlite:
 
     @classmethod
     async def open(cls, path: Path) -> Sqlite:
-        """Lock and open a file; make it if it is missing.
-
-        Raises:
-            ConfigurationError: This Python has a SQLite that is too old.
-            JournalInUse: Another process or store has it open.
-            JournalError: It is somebody else's, not a store, damaged, or cannot be opened.
-        """
+        """Lock and open a file; make it if it is missing. Raises as `Store.lend`."""
         file = cls(path)
         try:
             await file._do(file._open)
@@ -84,6 +69,7 @@ class Sqlite:
         try:
             await self._do(self._close)
         finally:
+            self._thread.submit(self._close)  # if the caller was cancelled
             self._thread.shutdown()
 
     async def _do(self, work: Callable[..., T], *values: object) -> T:
@@ -96,11 +82,6 @@ class Sqlite:
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """Do nothing: there are no other processes."""
-
-    @property
-    def is_left(self) -> bool:
-        """Whether it writes no more, and has to be opened again."""
-        return self._broken is not None
 
     # In the thread
 
@@ -154,7 +135,7 @@ class Sqlite:
         return found
 
     def _not_written(self, why: str) -> JournalError:
-        reopen = " (reopen it to continue)" if self._broken else ""
+        reopen = " (close and open it to continue)" if self._broken else ""
         return JournalError(f"The journal {self.path} could not be written: {why}{reopen}.")
 
     def _close(self) -> None:
@@ -168,11 +149,7 @@ class Sqlite:
 
 
 def read_file(path: Path, scope: str) -> list[Any]:
-    """Return all rows of a file as they are read, also while a program has it open.
-
-    Raises:
-        JournalError: It is not a store, damaged, or not readable.
-    """
+    """Return all rows of a file as they are read, also while a program has it open."""
     _check_version()
     found, last, all_rows = list[Any](), 0, texts(SQLITE).all_rows
     if not path.exists() or not path.stat().st_size:
@@ -217,42 +194,37 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeError) as error:
-        if _code(error) in _NO_DAMAGE:
-            raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
         if _code(error) == sqlite3.SQLITE_NOTADB:
-            raise JournalError(
-                f"{path} is not a journal of this SDK and was not changed."
-            ) from None
+            raise _not_ours(path) from error
+        if _code(error) not in _DAMAGE:
+            raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
         raise JournalError(
-            f"The journal {path} is damaged ({error}) and was not changed: restore a backup, and "
-            "keep the damaged file."
+            f"The journal {path} is damaged ({error}) and was not changed: restore a backup."
         ) from error
 
 
 def _is_blank(db: sqlite3.Connection, path: Path) -> bool:
-    """Return whether a file has no tables yet.
-
-    Raises:
-        JournalError: It has tables that are not ours, or of another version.
-        sqlite3.Error: It is damaged.
-    """
+    """Return whether a file has no tables yet; raise if it is damaged or not ours."""
     (check,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if check != "ok":
         raise sqlite3.DatabaseError(check)
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_master").fetchall()}
     (application,) = db.execute("PRAGMA application_id").fetchone()
-    (count,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if not count and not application:
+    if not names and not application:
         return True
-    if application != APPLICATION_ID:
-        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")
-    known = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'versions'").fetchone()
-    (version,) = db.execute(texts(SQLITE).version).fetchone() if known else (0,)
+    if application != APPLICATION_ID or "versions" not in names:
+        raise _not_ours(path)
+    (version,) = db.execute(texts(SQLITE).version).fetchone()
     if version != VERSION:
         raise JournalError(
             f"The journal {path} has tables of version {version}, but this SDK needs {VERSION}: "
             "use the SDK that made it, or another file."
         )
     return False
+
+
+def _not_ours(path: Path) -> JournalError:
+    return JournalError(f"{path} is not a journal of this SDK and was not changed.")
 
 
 def _lock_of(path: Path) -> Path:
@@ -262,22 +234,19 @@ def _lock_of(path: Path) -> Path:
 def _locked(path: Path) -> int:
     if not can_lock():
         raise JournalError(
-            f"The journal {path} cannot be locked: that needs a POSIX system, such as Linux or "
-            "macOS. Without journal=, pushes are kept in memory."
+            f"The journal {path} cannot be locked on this system, which is not POSIX. Without "
+            "journal=, pushes are kept in memory."
         )
     held = _own_file(_lock_of(path))
     try:
         lock(held)
-    except BlockingIOError as error:
+    except BaseException as error:
         unlock(held)
+        if not isinstance(error, BlockingIOError):
+            raise
         raise JournalInUse(
             f"The journal {path} is in use by another process or client: "
             "stop that one first, or use another file."
-        ) from error
-    except OSError as error:
-        unlock(held)
-        raise JournalError(
-            f"The journal {path} cannot be locked: {error.strerror}. Keep it on a local disk."
         ) from error
     return held
 
@@ -292,7 +261,5 @@ def _own_file(path: Path) -> int:
 def _is_still(path: Path, file: os.stat_result) -> bool:
     try:
         return os.path.samestat(path.stat(), file)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return False
-    except OSError:  # cannot be told
-        return True

@@ -6,13 +6,12 @@ import asyncio
 import os
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from integration_sdk._checks import is_number, whole_number
 from integration_sdk._store2.journal import Journal, read_rows
 from integration_sdk._store2.postgres import Postgres, is_url, shown, without_password
-from integration_sdk._store2.rate import Limit, LocalRates, RateKeeper, SharedRates, StoreRate
+from integration_sdk._store2.rate import Limit, StoreRate
 from integration_sdk._store2.row import Owner, Row
 from integration_sdk._store2.sql import Database, texts
 from integration_sdk._store2.sqlite import Sqlite, read_file
@@ -22,34 +21,26 @@ from integration_sdk.errors import ConfigurationError, JournalError, JournalInUs
 class Store:
     """Storage for pushes and rates: a SQLite file, or a PostgreSQL database.
 
-    Pass it as ``journal=``, or use its `rate`. ``Store("state.db")`` is a SQLite file, for one
-    process at a time; it survives crashes and power loss. ``Store("postgresql://...")`` is a
-    database for any number of processes. A store opens at its first use, for one event loop at a
-    time; close it with `aclose` or ``async with``.
-
-    Example::
+    ``Store("state.db")`` is a file, for one process at a time; it survives crashes and power loss.
+    ``Store("postgresql://...")`` is a database for any number of processes. A store opens at its
+    first use, for one event loop at a time; close it with `aclose` or ``async with``. Example::
 
         async with Store("postgresql://...") as store:
             async with Client(rate=store.rate(per_second=95)) as client:
                 async with client.coordinator(journal=store) as pushes:
                     ...
 
-    A scope belongs to one service: the base URL and dialect of the client that first uses it. A
-    client of another service is refused before anything is read or sent, because the recorded ids
-    and references mean nothing there.
-
     Args:
         where: The path of a file. ``-lock`` is created beside it, and ``-wal`` and ``-shm`` while
             it is open; only their owner can read them. Needs SQLite 3.38 or later. Or the URL of a
-            PostgreSQL database, in the form that libpq takes, with the extra
-            ``integration-sdk[postgres]``.
-        scope: Separates services in one file or database, which can hold many scopes.
-        schema: The schema of the tables in a database. The first use creates them, if its role is
-            allowed to.
+            PostgreSQL database as libpq takes it; needs the extra ``integration-sdk[postgres]``.
+        scope: Separates services in one file or database. A scope belongs to the base URL and
+            dialect of the client that first uses it; a client of another service is refused.
+        schema: Of the tables in a database. The first use creates them, if its role may.
         wait_for_database: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.
         lease: Seconds of silence after which a worker of a database counts as dead, and others
-            go on with its pushes. It says so three times as often that it is alive.
+            go on with its pushes.
 
     Raises:
         ConfigurationError: An argument is invalid, or the extra is missing.
@@ -67,10 +58,10 @@ class Store:
         self._scope = _printable("scope", scope)
         if not (is_number(wait_for_database) and 0 <= wait_for_database < inf):
             raise ConfigurationError(
-                f"wait_for_database must be 0 seconds or more, not {wait_for_database!r}"
+                f"wait_for_database must be seconds, not {wait_for_database!r}"
             )
-        if not (is_number(lease) and 1 <= lease < inf):
-            raise ConfigurationError(f"lease must be 1 second or more, not {lease!r}")
+        if not (is_number(lease) and 2 <= lease < inf):
+            raise ConfigurationError(f"lease must be 2 seconds or more, not {lease!r}")
         self._lease = lease
         self._database: Postgres | None = None
         self._path = Path()
@@ -83,13 +74,9 @@ class Store:
                 "a Store takes the path of a file or a postgresql:// URL, not "
                 f"{shown(where)} (without a journal, pushes are kept in memory)"
             )
-        self._rates: RateKeeper = LocalRates()
-        if self._database is not None:
-            self._rates = SharedRates(self._database)
         self._file: Sqlite | None = None
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._blocks = 0
         self._lent: Journal | None = None
         self._is_lent = False
 
@@ -100,18 +87,10 @@ class Store:
 
     async def __aenter__(self) -> Self:
         self._check_loop()
-        self._blocks += 1
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._blocks -= 1
-        if not self._blocks:  # else another task is in a block of its own
-            await self.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Finish pending work and close the store. Leave the blocks that use it first."""
@@ -157,11 +136,10 @@ class Store:
         }
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
-        """Return a limit shared by all clients that use this store, for ``Client(rate=)``.
+        """Return a limit shared by all processes that use this database, for ``Client(rate=)``.
 
-        A database shares it among all processes and hosts. A file shares it among the clients of
-        this process that use this `Store`. Set it a little below the service's limit: at 95 a
-        second where 100 are allowed, refusals are rare.
+        Set it a little below the service's limit: at 95 a second where 100 are allowed, refusals
+        are rare.
 
         Args:
             per_second: Calls that may leave in a second, retries included.
@@ -169,26 +147,26 @@ class Store:
             name: Clients with the same name share the limit. Use one name for each account.
 
         Raises:
-            ConfigurationError: An argument is invalid.
+            ConfigurationError: An argument is invalid, or the store is a file.
         """
+        if self._database is None:
+            raise ConfigurationError(f"{self} is a file: pass the number itself, Client(rate=95)")
         if not (is_number(per_second) and 0 < per_second < inf):
             raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
         whole_number("burst", burst, 1, 10**6)
-        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._rates)
+        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._database)
 
     # For coordinators and the command
 
     async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Journal:
         """Return the rows of pushes, to one coordinator at a time.
 
-        Args:
-            base_url: The service that the borrower calls; None if it calls none.
-            dialect: The dialect of that service.
+        *base_url* and *dialect* are those of the service that it calls; None if it calls none.
 
         Raises:
             ConfigurationError: The scope belongs to another service.
             JournalInUse: Another coordinator uses it, or another process has the file open.
-            JournalError: The file belongs to another user, is not a journal, or is damaged.
+            JournalError: The file is not a journal, is damaged, or cannot be opened.
             StoreUnavailable: The database cannot be reached.
         """
         self._check_loop()
@@ -231,9 +209,6 @@ class Store:
             await self._database.run([("SELECT 1", ())])
             return self._database
         async with self._opening:
-            if self._file is not None and self._file.is_left:
-                left, self._file = self._file, None
-                await left.close()
             if self._file is None:
                 self._file = await Sqlite.open(self._path)
         return self._file
@@ -243,12 +218,10 @@ class Store:
         _, ((*found,),) = await database.run([(say.bind, client), (say.owner, (self._scope,))])
         owner = Owner(*found)
         if owner != client:
-            scope = "" if self._scope == "default" else f"scope {self._scope!r} of "
             raise ConfigurationError(
-                f"{scope}{self} belongs to {owner.base_url} (dialect {owner.dialect}), but this "
-                f"client is for {client.base_url} (dialect {client.dialect}). Nothing was read or "
-                "sent. Use a store or scope of its own for each service, or pass the base_url= and "
-                "dialect= that the store belongs to"
+                f"{self} belongs to {owner.base_url} (dialect {owner.dialect}), but this client is "
+                f"for {client.base_url} (dialect {client.dialect}). Nothing was read or sent. Use "
+                "a store or scope of its own for each service"
             )
 
 

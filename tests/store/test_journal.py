@@ -266,7 +266,7 @@ async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> No
         assert [one.id for one in claimed] == [queued.id, lost.id]
         assert {one.holder for one in claimed} == {journal.holder}
         assert await journal.claim() == []
-        assert await journal.everything(live=True) == claimed
+        assert (await journal.everything())[:2] == claimed
         assert await journal.write(queued.next(State.SENDING)) == claimed[0]
 
 
@@ -324,7 +324,7 @@ async def test_row_that_the_store_has_lost_is_written_again(
     opened = await moved(journal, sending, State.OPEN, key="K", ghosts=0)
 
     assert await recorded(journal, row) == opened
-    assert "went back" in caplog.text
+    assert "older than known here" in caplog.text
 
 
 async def test_row_that_is_older_on_record_is_written_again(
@@ -340,7 +340,7 @@ async def test_row_that_is_older_on_record_is_written_again(
     opened = await moved(journal, lost, State.OPEN, key="K")
 
     assert await recorded(journal, row) == opened
-    assert "went back" in caplog.text
+    assert "older than known here" in caplog.text
 
 
 async def test_all_rows_are_put_back_at_once(
@@ -355,7 +355,7 @@ async def test_all_rows_are_put_back_at_once(
     await journal.restore(rows)
 
     assert await journal.everything() == rows
-    assert "3 pushes were missing" in caplog.text
+    assert "3 pushes were missing on record" in caplog.text
 
 
 async def forget(where: str) -> None:

@@ -1,0 +1,332 @@
+"""A limit of calls that all processes of a database keep together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk import SharedRate
+from integration_sdk._pacing import CellRate
+from integration_sdk._store2.rate import EXPIRES, Limit, StoreRate
+from integration_sdk._store2.sql import POSTGRES, Statement, Words
+from integration_sdk._store2.store import Store
+from integration_sdk.errors import ConfigurationError, StoreUnavailable
+from tests.support.postgres import Server, fetch
+
+INTERVAL = 0.01
+moments = st.lists(
+    st.tuples(st.floats(0, 3), st.integers(1, 8), st.booleans()), min_size=1, max_size=40
+)
+
+
+@given(moments, st.integers(1, 20))
+def test_no_stretch_of_time_has_more_than_the_limit(
+    trips: list[tuple[float, int, bool]], burst: int
+) -> None:
+    """Whoever reserves how many at what moment, and whatever was paused in between."""
+    rate, slots, now = CellRate(), list[float](), 100.0
+    for later, count, pauses in trips:
+        now += later
+        if pauses:
+            rate.pause(now + later)
+        wait = rate.wait(now, interval=INTERVAL, burst=burst)
+        first = rate.reserve(count, now, interval=INTERVAL, burst=burst)
+        taken = [max(now, first + number * INTERVAL) for number in range(count)]
+        assert taken[0] == pytest.approx(now + wait)
+        assert min(taken) >= rate.paused_until or not pauses
+        slots += taken
+
+    slots.sort()
+    for begin, at in enumerate(slots):
+        for end in range(begin, len(slots)):
+            allowed = burst + (slots[end] - at) / INTERVAL
+            assert end - begin + 1 <= allowed + 1e-6
+
+
+def test_what_is_not_used_is_no_more_than_a_burst() -> None:
+    """After an hour without calls as many may leave at once, and the next one waits."""
+    rate = CellRate()
+    rate.reserve(1, 0.0, interval=1.0, burst=3)
+
+    firsts = [rate.reserve(1, 3600.0, interval=1.0, burst=3) for _ in range(4)]
+
+    assert [first <= 3600.0 for first in firsts] == [True, True, True, False]
+
+
+async def times_of(rate: SharedRate, count: int) -> list[float]:
+    """Let so many calls through at once, and return when each has left."""
+    loop, times = asyncio.get_running_loop(), list[float]()
+
+    async def call() -> None:
+        await rate.acquire()
+        times.append(loop.time())
+
+    await asyncio.gather(*(call() for _ in range(count)))
+    return times
+
+
+@define
+class Rates:
+    """Stands for a database in virtual time: counts trips, and fails as often as it is told to."""
+
+    cell: CellRate = field(factory=CellRate)
+    takes: float = 0.0
+    failures: list[Exception] = field(factory=list)
+    trips: list[int] = field(factory=list)
+    words: Words = POSTGRES
+    shared: bool = True
+    connections: int = 1
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        raise NotImplementedError
+
+    async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
+        ((_, (_, *facts)),) = work
+        if len(facts) > 1:
+            self.trips.append(int(str(facts[0])))
+            await asyncio.sleep(self.takes)
+        if self.failures:
+            raise self.failures.pop(0)
+        now = asyncio.get_running_loop().time()
+        if len(facts) == 1:
+            self.cell.pause(now + float(str(facts[0])))
+            return [[]]
+        count, interval, span = (float(str(one)) for one in facts)
+        burst = 1 + span / interval
+        return [[[self.cell.reserve(int(count), now, interval=interval, burst=burst) - now]]]
+
+
+def limited(rates: Rates) -> StoreRate:
+    return StoreRate(Limit("calls", INTERVAL, 1), rates)
+
+
+@pytest.mark.virtual_time
+async def test_trip_reserves_a_handful() -> None:
+    """A crowd makes a fifth of the trips; a caller alone takes one slot, and leaves the rest."""
+    rates = Rates()
+    await times_of(limited(rates), 100)
+    assert len(rates.trips) <= 22
+    assert max(rates.trips) == 5
+
+    rates = Rates()
+    for _ in range(5):
+        await times_of(limited(rates), 1)
+    assert rates.trips == [1] * 5
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("processes", [1, 3])
+async def test_long_trips_reserve_more(processes: int) -> None:
+    """So that the limit is reached, and not passed, however far away the database is."""
+    cell = CellRate()
+    limits = [limited(Rates(cell, takes=0.4)) for _ in range(processes)]
+
+    times = sorted(chain(*await asyncio.gather(*(times_of(one, 300) for one in limits))))
+
+    assert all(later - sooner >= 0.0099 for sooner, later in pairwise(times)) or processes > 1
+    assert times[-1] - times[0] <= 1.15 * 3.0 * processes
+    assert times[-1] - times[0] >= 0.99 * 3.0 * processes - 0.5
+
+
+@pytest.mark.virtual_time
+async def test_refusal_that_one_meets_stops_all() -> None:
+    """Also those that have a slot already; afterwards they go on one by one."""
+    cell, loop = CellRate(), asyncio.get_running_loop()
+    one, other = limited(Rates(cell)), limited(Rates(cell))
+    calls = asyncio.gather(times_of(one, 20), times_of(other, 20))
+    await asyncio.sleep(0.05)
+    refused = loop.time()
+    one.paused(7.0)
+
+    both = await calls
+
+    late = sorted(at for at in both[0] if at > refused)
+    assert late[0] >= refused + 7.0
+    assert sum(refused < at < refused + 7.0 for at in both[1]) <= 10  # the slots of two trips
+    assert all(later - sooner >= 0.0099 for sooner, later in pairwise(late))
+
+
+@pytest.mark.virtual_time
+async def test_pause_is_no_longer_than_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Then each process asks the service itself, and reports what it says; the wait is logged."""
+    cell, loop = CellRate(), asyncio.get_running_loop()
+    one, other = limited(Rates(cell)), limited(Rates(cell))
+    one.paused(86400.0)
+    await asyncio.sleep(0)
+    begin = loop.time()
+
+    await asyncio.gather(one.acquire(), other.acquire())
+
+    assert 59 <= loop.time() - begin <= 61
+    assert "calls wait 60 s for the shared rate 'calls'" in caplog.text
+
+
+async def test_slot_that_was_not_used_in_time_is_void() -> None:
+    """A process that was frozen takes new ones: the old ones were long given to others."""
+    rates = Rates()
+    rate = StoreRate(Limit("calls", 0.1, 1), rates)
+    await rate.acquire()
+    late = asyncio.ensure_future(rate.acquire())
+    await asyncio.sleep(0.02)
+
+    time.sleep(0.1 + 1.5 * EXPIRES)  # noqa: ASYNC251 - frozen
+    await late
+
+    assert len(rates.trips) == 3
+
+
+@pytest.mark.virtual_time
+async def test_cancelled_call_leaves_its_slot_to_the_next() -> None:
+    """It holds no other call up."""
+    rate = limited(Rates(takes=1.0))
+    gone = [asyncio.ensure_future(rate.acquire()) for _ in range(50)]
+    stays = asyncio.ensure_future(times_of(rate, 1))
+    await asyncio.sleep(0.5)
+    for one in gone:
+        one.cancel()
+
+    (at,) = await stays
+    assert at <= 2.2
+    await asyncio.gather(*gone, return_exceptions=True)
+
+
+@pytest.mark.virtual_time
+async def test_database_that_is_away_ends_each_call_with_an_error_of_its_own() -> None:
+    """And the next call asks it anew."""
+    rate = limited(Rates(failures=[StoreUnavailable("away")]))
+
+    ends = await asyncio.gather(*(rate.acquire() for _ in range(3)), return_exceptions=True)
+
+    assert [type(end) for end in ends] == [StoreUnavailable] * 3
+    assert len({id(end) for end in ends}) == 3
+    await rate.acquire()
+
+
+@pytest.mark.virtual_time
+async def test_pause_that_cannot_be_shared_holds_here(caplog: pytest.LogCaptureFixture) -> None:
+    """It counts in this process all the same."""
+    rate, loop = limited(Rates(failures=[StoreUnavailable("away")])), asyncio.get_running_loop()
+    rate.paused(5.0)
+    begin = loop.time()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert "other processes do not know that calls are refused: away" in caplog.text
+    await rate.acquire()
+    assert loop.time() >= begin + 5.0
+
+
+@pytest.mark.virtual_time
+async def test_task_that_is_cancelled_from_outside_ends_its_calls() -> None:
+    """As a shutdown does that cancels all tasks: none waits for ever, and the next one goes on."""
+    rate = limited(Rates(takes=1.0))
+    waiting = asyncio.gather(*(rate.acquire() for _ in range(3)), return_exceptions=True)
+    await asyncio.sleep(0.5)
+    (filling,) = (one for one in asyncio.all_tasks() if one.get_name() == "integration_sdk rate")
+    filling.cancel()
+
+    assert all(isinstance(end, Exception) for end in await waiting)
+    await rate.acquire()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"per_second": 0},
+        {"per_second": float("inf")},
+        {"per_second": "9"},
+        {"per_second": True},
+        {"per_second": 9, "burst": 0},
+        {"per_second": 9, "name": " "},
+        {"per_second": 9, "name": "\n"},
+    ],
+)
+def test_what_cannot_be_a_limit_is_refused(wrong: dict[str, Any]) -> None:
+    """At once, with what to give instead."""
+    with pytest.raises(ConfigurationError, match="must be"):
+        Store("postgresql://h/db").rate(**wrong)
+
+
+def test_file_has_no_shared_rate(tmp_path: Path) -> None:
+    """One process has its own limit: a number."""
+    with pytest.raises(ConfigurationError, match=r"Client\(rate=95\)"):
+        Store(tmp_path / "state.db").rate(per_second=95)
+
+
+# In the database
+
+
+@pytest.fixture
+async def url(postgres: Server) -> str:
+    return await postgres.new_database()
+
+
+async def reserved(url: str) -> tuple[float, float]:
+    """Return how far ahead of the database's clock slots are taken, and until when."""
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    query = f"SELECT next_at - {now}, next_at FROM integration_sdk.rates WHERE name = 'calls'"  # noqa: S608
+    (row,) = await fetch(url, query)
+    return row[0], row[1]
+
+
+async def test_processes_keep_a_limit_together(url: str) -> None:
+    """Each has a store of its own, and each call a slot that no other one has."""
+    async with Store(url) as a, Store(url) as b, Store(url) as c:
+        rates = [store.rate(per_second=100) for store in (a, b, c)]
+        await rates[0].acquire()
+        _, before = await reserved(url)
+
+        await asyncio.gather(*(times_of(rate, 20) for rate in rates))
+
+        _, after = await reserved(url)
+    assert after - before >= 0.6 - 1e-6
+
+
+async def test_names_and_bursts_tell_limits_apart(url: str) -> None:
+    """As many as a burst allows leave at once, and the next one waits: for a quarter of an hour."""
+    async with Store(url) as store:
+        await times_of(store.rate(per_second=0.001, burst=4), 4)
+        await store.rate(per_second=0.001, name="another").acquire()
+
+        ahead, _ = await reserved(url)
+    assert 500 < ahead <= 1000
+
+
+async def test_pause_is_on_record_for_all(url: str) -> None:
+    """For a minute at most, also after a shorter one that another process has met."""
+    wait = "SELECT paused_until - extract(epoch FROM now()) AS wait FROM integration_sdk.rates"
+    async with Store(url) as one, Store(url) as other:
+        met, hears = one.rate(per_second=100), other.rate(per_second=100)
+        await met.acquire()
+        met.paused(86400.0)
+        while (await fetch(url, wait))[0]["wait"] <= 0:
+            pass  # it is on its way
+        hears.paused(1.0)
+        await asyncio.sleep(0.1)
+        assert 50 < (await fetch(url, wait))[0]["wait"] <= 60
+
+
+async def test_clock_that_steps_back_stops_no_calls(url: str) -> None:
+    """The database's clock was an hour ahead, and is put right."""
+    async with Store(url) as store:
+        rate = store.rate(per_second=100)
+        rate.paused(0.1)
+        await rate.acquire()
+        await fetch(
+            url,
+            """UPDATE integration_sdk.rates SET seen = seen + 3600, next_at = next_at + 3600,
+            paused_until = paused_until + 3600""",
+        )
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(rate.acquire() for _ in range(10)))
+        ahead, _ = await reserved(url)
+        assert ahead < 1
