@@ -6,48 +6,20 @@ They raise `ConfigurationError` with the argument's name and what would be right
 from __future__ import annotations
 
 import math
+import re
 import sys
-from collections.abc import Callable, Collection, Iterable
-from functools import wraps
 from importlib import import_module
-from inspect import signature
 from types import ModuleType
-from typing import ParamSpec, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
 from integration_sdk.errors import ConfigurationError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def suggests(function: Callable[P, R]) -> Callable[P, R]:
-    """Make *function* say which argument was probably meant, if it has none of a name."""
-
-    @wraps(function)
-    def call(*args: P.args, **options: P.kwargs) -> R:
-        try:
-            return function(*args, **options)
-        except TypeError:
-            known = list(signature(function).parameters)[1:]
-            name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-            refuse_unknown(name, options.keys(), known)
-            raise
-        finally:
-            del args, options  # a traceback with local variables would show an API key
-
-    return call
-
-
-def refuse_unknown(call: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError if one of *options* is not *known*, and say which was probably meant."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
-
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            has = ", ".join(sorted(known))
-            raise TypeError(f"{call}() has no option {name!r}{meant} (it has {has})") from None
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SENT_ANYWAY: Final = re.compile(
+    "(?i)accept|accept-encoding|authorization|connection|content-length|content-type|cookie|"
+    "expect|host|proxy-authorization|transfer-encoding|user-agent"
+)
+"""Headers that the SDK or aiohttp sends; a second one would change what a request means."""
 
 
 def whole_number(name: str, value: object, low: int, high: int) -> int:
@@ -94,6 +66,13 @@ def sendable(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"{name} {value!r} cannot be sent: {error.reason}") from None
     return value
+
+
+def own_header(name: str, value: object) -> None:
+    """Check that *value* can be the name of a header beside those that are sent anyway."""
+    text = value if isinstance(value, str) else ""
+    if not _HEADER.fullmatch(text) or _SENT_ANYWAY.fullmatch(text):
+        raise ConfigurationError(f"{name} must be the name of a header of its own, not {value!r}")
 
 
 def needed(package: str, extra: str, what: str) -> ModuleType:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
 from enum import Enum
@@ -78,17 +76,6 @@ def test_client_needs_a_key_and_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
         Client("key")
 
 
-def test_what_is_passed_empty_does_not_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A secret that is missing must not become somebody else's key."""
-    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", "of-another-account")
-    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", "https://elsewhere.example")
-
-    with pytest.raises(errors.ConfigurationError, match="the API key is empty"):
-        Client("", "https://api.example")
-    with pytest.raises(errors.ConfigurationError, match="base_url must look like"):
-        Client("key", "")
-
-
 @pytest.mark.parametrize(
     ("key", "url", "message"),
     [
@@ -138,17 +125,6 @@ def test_odd_options_are_refused(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(errors.ConfigurationError, match=f"^{name} must be "):
         Client("key", "https://api.example", **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"timeout": 0}, {"timeout": "5"}, {"retry": 3}, {"retry": 0}, {"priority": "push"}],
-)
-def test_odd_changes_of_options_are_refused(options: dict[str, Any]) -> None:
-    """``with_options`` takes what the client itself takes, and nothing else."""
-    (name,) = options
-    with pytest.raises(errors.ConfigurationError, match=f"^{name} must be "):
-        Client("key", "https://api.example").with_options(**options)
 
 
 async def test_settings_come_from_the_environment(
@@ -213,26 +189,6 @@ async def test_companies_are_listed_and_created(sandbox: Sandbox, client: Client
     assert len(names) == 3
 
 
-async def test_first_page_is_awaited(sandbox: Sandbox, client: Client) -> None:
-    """Awaiting a list gives its first page, with all of the envelope."""
-    page = await client.company(sandbox.companies[0].id).data("invoices").list(page_size=100)
-
-    assert isinstance(page, sdk.Page)
-    assert (page.page_number, page.page_size, page.total_results) == (1, 100, INVOICES)
-    assert len(page.results) == 100
-    assert page.links.next
-    assert page.links.previous is None
-
-
-def test_the_list_of_pushes_takes_no_model() -> None:
-    """It gives push operations; a model that was silently ignored would be missed too late."""
-    pushes: Any = Client("key", "https://service.test").company("c").pushes
-
-    with pytest.raises(TypeError, match="no option 'model'"):
-        pushes.list(model=dict)
-    assert pushes.list(model=None)
-
-
 # Bank data
 
 
@@ -246,21 +202,6 @@ async def test_bank_data_is_read_through_the_connection(sandbox: Sandbox, client
 
     assert again["id"] == first["id"]
     assert transactions
-
-
-async def test_removed_endpoints_name_their_replacement(sandbox: Sandbox, client: Client) -> None:
-    """ "Versioning": the legacy endpoints answer 404, and the error says where to go."""
-    company = client.company(sandbox.companies[0].id)
-    legacy = company.legacy_bank_accounts
-
-    with pytest.raises(errors.EndpointRemoved, match=r"connections/{connectionId}/data/bankAcc"):
-        await legacy.list()
-    with pytest.raises(errors.EndpointRemoved):
-        await legacy.get("a")
-    with pytest.raises(errors.EndpointRemoved, match="bankTransactions"):
-        await legacy.transactions("a").list().collect()
-    with pytest.raises(errors.EndpointRemoved):
-        await company.data("bankAccounts").list()
 
 
 # Pushes
@@ -299,22 +240,6 @@ async def test_a_key_of_ones_own_makes_a_repeated_push_one_push() -> None:
     assert own == repeated == "order-1" != minted
 
 
-@pytest.mark.parametrize(("status", "sent"), [(429, 2), (503, 1)])
-async def test_a_key_of_ones_own_is_kept_after_a_refusal(status: int, sent: int) -> None:
-    """Under another one the push could be made twice; a 503 the service would only repeat."""
-    async with (
-        Sandbox(companies=1, invoices=0, dialect="published") as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
-    ):
-        sandbox.faults.status(status, route="POST", times=1)
-        push = books(client, sandbox).push("invoices", RECORD, idempotency_key="order-1")
-        with nullcontext() if status == 429 else pytest.raises(errors.ServiceUnavailable):
-            await push
-
-    assert sandbox.count("POST") == sent
-    assert {seen.headers["Idempotency-Key"] for seen in sandbox.requests} == {"order-1"}
-
-
 async def test_a_key_that_the_dialect_has_no_header_for_sends_nothing(
     sandbox: Sandbox, client: Client
 ) -> None:
@@ -340,15 +265,6 @@ async def test_an_update_without_an_id_is_no_create(
             await call
 
     assert sandbox.pushes == []
-
-
-async def test_a_drain_that_is_no_time_is_refused(client: Client) -> None:
-    """Nothing is closed then."""
-    soon: Any = "soon"
-    with pytest.raises(errors.ConfigurationError, match="drain must be"):
-        await client.aclose(drain=soon)
-
-    assert (await client.companies.list()).results
 
 
 @pytest.mark.parametrize(
@@ -394,14 +310,6 @@ def test_an_idempotency_header_is_one_of_its_own(header: Any) -> None:
         attrs.evolve(Dialect.published(), idempotency_header=header)
 
 
-def test_files_of_a_data_type_may_have_a_route_of_their_own() -> None:
-    """As those of bills have."""
-    path = "/companies/{companyId}/connections/{connectionId}/files/{recordId}"
-    dialect = Dialect.document().with_routes({"push.attach.invoices": Route("POST", path)})
-
-    assert Client("key", "https://api.example.com", dialect=dialect).dialect is dialect
-
-
 async def test_update_is_a_push_too(sandbox: Sandbox, client: Client) -> None:
     """PUT of a record returns an operation that is waited for like any other."""
     invoice = await client.company(sandbox.companies[0].id).data("invoices").list().first()
@@ -440,18 +348,6 @@ async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client
     assert ended.is_final
 
 
-async def test_waiting_takes_no_push_of_a_coordinator(sandbox: Sandbox, client: Client) -> None:
-    """Such a push is awaited itself, and the error says so."""
-    wait: Any = client.wait
-    company = sandbox.companies[0]
-    request = PushRequest(company.id, company.connections[0].id, "invoices", RECORD)
-    async with client.coordinator() as pushes:
-        push = await pushes.submit(request)
-        with pytest.raises(errors.ConfigurationError, match="await push"):
-            await wait(push)
-        assert (await push).status is OutcomeStatus.SUCCESS
-
-
 async def test_options_are_checked_before_a_push(sandbox: Sandbox, client: Client) -> None:
     """``check="options"`` refuses a record that lacks what is required, and sends nothing."""
     connection = books(client, sandbox)
@@ -462,19 +358,6 @@ async def test_options_are_checked_before_a_push(sandbox: Sandbox, client: Clien
     assert caught.value.problems
     assert ".;" not in str(caught.value)
     assert sandbox.count("POST", "/push/") == 0
-
-
-async def test_a_check_that_does_not_exist_sends_nothing(sandbox: Sandbox, client: Client) -> None:
-    """A misspelt ``check=`` is no push without a check."""
-    connection: Any = books(client, sandbox)
-    for push in (
-        connection.push("invoices", RECORD, check="option"),
-        connection.update("invoices", "1", RECORD, check=True),
-    ):
-        with pytest.raises(errors.ConfigurationError, match="check must be 'options' or None"):
-            await push
-
-    assert sandbox.requests == []
 
 
 async def test_options_are_asked_for_again_after_five_minutes() -> None:
@@ -549,17 +432,6 @@ async def test_a_refusal_of_options_is_remembered_for_half_a_minute(status: int,
         with pytest.raises(errors.ApiError):
             await remembered.get("/options", ask)
         assert asked == so_far
-
-
-@pytest.mark.parametrize("record", [None, 3, "text", ["a"]])
-async def test_record_that_is_no_object_sends_nothing(
-    sandbox: Sandbox, client: Client, record: Any
-) -> None:
-    """The error says what a record is."""
-    with pytest.raises(errors.InvalidRecord, match="must be an object"):
-        await books(client, sandbox).push("invoices", record)
-
-    assert sandbox.requests == []
 
 
 async def test_bulk_push_settles_every_request(
@@ -682,25 +554,6 @@ async def test_a_derived_client_closes_nothing(client: Client) -> None:
     assert (await client.companies.list()).total_results == 2
 
 
-async def test_closing_goes_through_though_it_is_cancelled(sandbox: Sandbox) -> None:
-    """Also while the polling stops, which is waited for first."""
-    client = Client(sandbox.api_key, sandbox.base_url)
-    operation = await books(client, sandbox).push("invoices", RECORD)
-    waiting = asyncio.create_task(client.wait(operation))
-    await asyncio.sleep(0)
-
-    closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0)
-    closing.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await closing
-    with pytest.raises(errors.ClientClosed):
-        await waiting
-    with pytest.raises(errors.ClientClosed):
-        await client.companies.list()
-
-
 async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
     sandbox: Sandbox, client: Client
 ) -> None:
@@ -744,12 +597,6 @@ async def test_retry_holds_for_a_coordinator_too(
     assert sandbox.count("POST") == posts
 
 
-async def test_a_key_may_come_from_a_plain_callable(sandbox: Sandbox) -> None:
-    """Rotation needs no coroutine where the key lies at hand."""
-    async with Client(lambda: sandbox.api_key, sandbox.base_url) as client:
-        assert (await client.companies.list()).total_results == 2
-
-
 async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:
     """None is left out, booleans are lower case, a list repeats its name, an enum has a value."""
     odd = {"a": None, "b": True, "c": [1, Decimal("2.5")], "d": date(2022, 1, 31), "e": Sync.DAILY}
@@ -763,13 +610,6 @@ async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, clien
     assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31&e=24"
 
 
-@pytest.mark.parametrize("timeout", ["5", -1, float("nan"), True])
-async def test_a_wait_that_is_no_time_is_refused(client: Client, timeout: Any) -> None:
-    """Not told as if the push were Pending."""
-    with pytest.raises(errors.ConfigurationError, match=r"^timeout must be "):
-        await client.wait("key", company_id="c", timeout=timeout)
-
-
 async def test_money_is_exact_on_request(sandbox: Sandbox) -> None:
     """numbers="decimal" reads every fraction digit by digit."""
     async with Client(sandbox.api_key, sandbox.base_url, numbers="decimal") as client:
@@ -780,13 +620,3 @@ async def test_money_is_exact_on_request(sandbox: Sandbox) -> None:
 
 
 # What users try
-
-
-def test_help_shows_each_option_with_its_default() -> None:
-    """Not ``**options``, for lists and for the client."""
-    options = inspect.signature(Client("key", "https://api.example").companies.list).parameters
-
-    assert options["prefetch"].default == 4
-    assert {"page_size", "query", "cursor", "model"} <= set(options)
-    assert not any(one.kind is one.VAR_KEYWORD for one in options.values())
-    assert "timeout" in inspect.signature(Client).parameters

@@ -140,24 +140,6 @@ def test_the_kinds_of_402_are_told_apart(content: Any, kind: type[errors.ApiErro
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
-    [(READ, "Check base_url="), (evolve(READ, company_id="c"), "Check the ids")],
-)
-def test_a_404_is_looked_for_where_it_may_come_from(request_: Request, says: str) -> None:
-    """A path without an id that is not found is no matter of ids."""
-    assert says in str(read_error(request_, answer(404)))
-
-
-def test_removed_legacy_endpoint_names_the_replacement() -> None:
-    """ "Other rules", 4: a 404 of a legacy bank endpoint says where to go."""
-    error = read_error(LEGACY, answer(404, body(status=404, error="NotFound")))
-
-    assert isinstance(error, errors.EndpointRemoved)
-    assert error.replacement == "/new/{connectionId}"
-    assert "use GET /new/{connectionId}" in str(error)
-
-
-@pytest.mark.parametrize(
     ("header", "at"),
     [
         ("90", datetime(2022, 1, 1, 12, 1, 30, tzinfo=UTC)),
@@ -174,11 +156,6 @@ def test_error_says_when_to_come_back(header: str, at: datetime | None) -> None:
 
     assert error.retry_at == at
     assert at is None or f"{at:%H:%M:%S} UTC" in str(error)
-
-
-def test_status_counts_whatever_the_body_claims() -> None:
-    """Samples disagree between the two, so the HTTP status decides."""
-    assert type(read_error(READ, answer(404, body(status=500)))) is errors.NotFound
 
 
 OWN = error_body(500)

@@ -5,7 +5,6 @@ Source: "Versioning", rule 2; "Other rules", rule 4.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Awaitable, Callable
 from itertools import product
 from typing import Any
@@ -60,37 +59,6 @@ async def test_a_legacy_call_that_still_works_names_its_replacement(name: str) -
     end = f"bankAccounts/{account}/bankTransactions" if name == "transactions" else "bankAccounts"
     assert [warning.filename for warning in caught] == [__file__]
     assert f"/connections/{{connectionId}}/data/{end}" in str(caught[0].message)
-
-
-async def test_a_call_site_warns_once() -> None:
-    """As warnings do: a loop over a legacy path does not fill the log."""
-    async with (
-        Sandbox(invoices=10, legacy_removed=False) as sandbox,
-        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
-    ):
-        legacy = client.company(sandbox.companies[0].id).legacy_bank_accounts
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            for _ in range(3):
-                async for _account in legacy.list(page_size=1):
-                    pass
-
-    assert len(caught) == 1
-
-
-@pytest.mark.parametrize("name", CALLS)
-async def test_what_is_not_there_is_not_a_removed_endpoint(name: str) -> None:
-    """While the endpoints work, an unknown company or account is `NotFound`."""
-    async with (
-        Sandbox(invoices=10, legacy_removed=False) as sandbox,
-        Client(api_key=sandbox.api_key, base_url=sandbox.base_url) as client,
-    ):
-        company_id = "typo" if name in {"list", "page", "data"} else sandbox.companies[0].id
-        with pytest.raises(errors.NotFound) as caught:
-            await CALLS[name](client.company(company_id), "typo")
-
-    assert type(caught.value) is errors.NotFound
-    assert "Check the ids" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +128,3 @@ async def test_other_paths_asked_for_by_hand_are_no_legacy(
             assert not isinstance(caught.value, errors.EndpointRemoved)
 
     assert not recwarn.list
-
-
-@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"{}", b'{"error": "NotFound"}'])
-async def test_a_proxys_404_is_not_a_removed_endpoint(content: bytes) -> None:
-    """Whoever wrote it did not know the endpoint; the service did not say that it is gone."""
-    async with Service(answer=lambda _: Answer(404, content)).client() as client:
-        with pytest.raises(errors.NotFound) as told:
-            await CALLS["page"](client.company("c"), "")
-
-    assert type(told.value) is errors.NotFound
