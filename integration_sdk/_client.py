@@ -32,6 +32,7 @@ from integration_sdk._options_given import (
     CoordinatorOptions,
     Leave,
     Numbers,
+    PullOptions,
     SharedRate,
     given,
 )
@@ -383,8 +384,7 @@ class Client:
         format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
         companies: Iterable[str] | None = None,
         full: bool = False,
-        store: Store | str | os.PathLike[str] | None = None,
-        compression: Literal["gz", "zst"] | None = None,
+        compression: Literal["gz"] | None = None,
         at_once: int = 16,
         max_bytes: int = 256 * requests.MIB,
         part_bytes: int = 32 * requests.MIB,
@@ -405,18 +405,16 @@ class Client:
             companies: Company ids; None for all companies of the account, later ones included.
             full: Read each unit as a whole and replace it in one step. This removes records that
                 the service has deleted; other runs keep them.
-            store: Where to record how far each unit was read. Processes that share a PostgreSQL
-                store share the work. Default: a file in the folder, or the database itself.
-            compression: For NDJSON files: "gz", or "zst" with the extra ``[zstd]``.
+            compression: For NDJSON files: "gz".
             at_once: Units to read at a time, at most; fewer if *max_bytes* is small.
             max_bytes: Bytes of records and pages to hold in memory, approximately. Columnar formats
                 take about 100 MiB more.
             part_bytes: Bytes of records in a part, at most; fewer if many units share *max_bytes*.
             dask: Address of a Dask scheduler, or a ``distributed.Client``. Its workers read and
-                write as many units at a time as they have threads. It needs the extra
-                ``integration-sdk[dask]``, a PostgreSQL store, and ``INTEGRATION_SDK_API_KEY`` in
-                the environment of each worker. All workers share this client's *rate*, through the
-                store.
+                write as many units at a time as they have threads, into a PostgreSQL database or a
+                folder that all of them see. It needs the extra ``integration-sdk[dask]``, and
+                ``INTEGRATION_SDK_API_KEY`` in the environment of each worker. A *rate* of this
+                client needs a database as target, which keeps it for all workers.
 
         Raises:
             ConfigurationError: An argument is invalid. When awaited: the target holds something
@@ -424,23 +422,19 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        from integration_sdk._pull import making  # noqa: PLC0415 - a room that few programs need
-
-        return making.pull(
-            self,
-            context=self._context,
+        options = PullOptions(
             data_types=data_types,
             to=to,
-            format_=format,
+            format=format,
             companies=companies,
             full=full,
-            store=store,
             compression=compression,
             at_once=at_once,
             max_bytes=max_bytes,
             part_bytes=part_bytes,
             dask=dask,
         )
+        return Pull(self._context, options)
 
     # The rest
 

@@ -13,19 +13,19 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
+from msgspec.structs import replace
 
 from benchmarks.peers._frame import Job, pulls
-from integration_sdk import Client, Pull, Store
-from integration_sdk._pull.making import open_sink
-from integration_sdk._pull.state import PullState, Unit
-from integration_sdk._pull.unit import UnitState, with_part
-from integration_sdk._records import arrow
-from integration_sdk._records.old_columns import NO_COLUMNS
+from integration_sdk import Client, Pull, UnitReceipt
+from integration_sdk._options_given import PullOptions
+from integration_sdk._pull.reader import open_sink
+from integration_sdk._pull.unit import Batch, Place, Unit
+from integration_sdk._records import columns
 
-LOADED = (Pull, arrow)
+LOADED = (Pull, columns)
 """What is imported on first use; imports are not measured for any contender."""
 PART = 32 << 20
 PAGE = 1_000
@@ -95,26 +95,30 @@ class _Writer:
     def __init__(self, sink: Any, unit: Unit) -> None:
         self.sink = sink
         self.unit = unit
-        self.columns = NO_COLUMNS
 
     @classmethod
-    async def open(cls, to: str, format_: str) -> _Writer:
-        sink = open_sink(to, format_, None, tokens=False)
+    async def open(cls, to: str, format_: Any) -> _Writer:
+        sink = open_sink(PullOptions(data_types=["invoices"], to=to, format=format_))
         await sink.open()
-        await sink.introduce("benchmark")
-        unit = await PullState(await Store().documents()).claim("company", "invoices")
-        assert unit is not None
-        unit.state = await sink.begin(unit, full=False)
-        await sink.commit(unit, sink.pack(unit, [], NO_COLUMNS), UnitState(generation=1))
+        receipt = UnitReceipt(company_id="company", company="company", data_type="invoices")
+        unit = Unit(Place("invoices", "company"), receipt)
+        await sink.begin(unit, full=False)
         return cls(sink, unit)
 
     async def write(self, items: list[bytes]) -> None:
-        packed = self.sink.pack(self.unit, items, self.columns)
-        self.columns = packed.columns
-        after = with_part(
-            self.unit.state, "", rows=packed.rows, size=packed.size, sums=packed.sums, rejects=0
-        )
-        await self.sink.commit(self.unit, packed, after)
+        state = self.unit.state
+        keys = [_Key(str(state.read + n)) for n in range(len(items))]
+        after = replace(state, read=state.read + len(items))
+        await self.sink.commit(self.unit, Batch([_Page(keys)], items), after)
+
+
+class _Key(NamedTuple):
+    id: str
+    modified: str | None = None
+
+
+class _Page(NamedTuple):
+    keys: list[_Key]
 
 
 async def _loop(job: Job, companies: list[str], writer: _Writer) -> int:

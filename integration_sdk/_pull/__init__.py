@@ -1,6 +1,6 @@
-"""Companies x data types into files and databases: each state of a record once, in whole units.
+"""Companies x data types into files and databases: each state of a record once.
 
-A *unit* is one company's records of one type. `unit` says what is known of it and what follows,
-`state` keeps that in a store, `pull` reads many units at once, and a sink (`sink`) commits data
-and cursor together.
+A *unit* is one company's records of one type. Its state lives where its data is and is committed
+with it (`folder`, `sql`), so there is no other store. `reader` reads one unit, `pull` many of them,
+`dask` those of a cluster's workers.
 """

@@ -1,194 +1,189 @@
-"""One company's records of one type: what is known of them, and which step follows which.
-
-A unit's first read, or a full one, has three phases::
-
-    MARK     note the moment of the newest record, and a cursor of the changes from then on
-    ALL      read the whole list, without the records that changed after that moment
-    CHANGES  read what has changed since, from that cursor; later runs begin here
-
-So each state of a record comes once and none is missed, though the list changes while it is
-read. The records of MARK and ALL are a *generation*: readers of a sink see it once it is whole.
-"""
+"""What is known of a unit, and what a run reports of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from decimal import Decimal
-from enum import StrEnum
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from attrs import Factory, asdict, define, frozen
 
-from integration_sdk._list.changes import MODIFIED
-from integration_sdk._records.codec import parse_utc
-
-Sums = dict[str, dict[str, str]]
-"""Exact sums of numbers, by currency ("" without one) and column."""
+from integration_sdk._records.codec import mended
+from integration_sdk.errors import IntegrationError, PullError
 
 
-class Phase(StrEnum):
-    """What is read next."""
-
-    MARK = "mark"
-    ALL = "all"
-    CHANGES = "changes"
-
-
-class UnitState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a store, or the sink itself, keeps of a unit.
+@define(kw_only=True)
+class UnitReceipt:
+    """What a run did for one unit: one company's records of one data type.
 
     Attributes:
-        generation: The one that is being written, from 1 on.
-        live: The one that readers see; 0 for none.
-        begun: The latest run when it was begun.
-        first, parts: Number of its first part, and of the next one. Numbers are never used twice.
-        rows, size: Records in its parts, and bytes.
-        cursor: Where reading goes on; None for the beginning of the list.
-        since: In ALL, records that changed after this moment are left out.
-        next: In ALL, the cursor of the changes since; None if a list cannot be read by changes.
-        snapshot: Whether it cannot, so that each run reads it as a whole.
-        run: The latest run when its reading began, and whether it was read to its end (*done*).
-        sums: Of the records in its parts.
-        rejects: Records that could not be written, in this generation.
+        company_id, company, data_type: The unit; *company* is the company's name.
+        connection_id, account_id: Where its records are, if not below the company; else "".
+        rows: Records written. Those that have not changed are not written again.
+        mended: Records that cannot be stored as they are: half of a surrogate pair, for example,
+            is stored as U+FFFD.
+        requests: Requests sent.
+        waits: Seconds spent waiting for rate limits and retries.
+        skipped: Why there is nothing to read: "not linked", "not ready" or "not found".
+        error: Why the unit is not complete; the next run continues it. None if it is.
     """
 
-    generation: int = 0
-    live: int = 0
-    begun: int = 0
-    first: int = 0
-    parts: int = 0
+    company_id: str
+    company: str
+    data_type: str
+    connection_id: str = ""
+    account_id: str = ""
     rows: int = 0
-    size: int = 0
-    phase: Phase = Phase.MARK
-    cursor: str | None = None
-    since: str | None = None
-    next: str | None = None
-    snapshot: bool = False
-    run: int = 0
-    done: bool = False
-    sums: Sums = {}
-    rejects: int = 0
+    mended: int = 0
+    requests: int = 0
+    waits: float = 0.0
+    skipped: str | None = None
+    error: IntegrationError | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self) | {"error": None if self.error is None else str(self.error)}
+
+
+@frozen(kw_only=True)
+class Receipt:
+    """What a run of a pull did.
+
+    Attributes:
+        units: One `UnitReceipt` for each company and data type, in the order in which they ended.
+    """
+
+    units: Sequence[UnitReceipt]
 
     @property
-    def is_shown(self) -> bool:
-        """Whether what is written is seen by readers at once."""
+    def rows(self) -> int:
+        """Records written by this run."""
+        return sum(unit.rows for unit in self.units)
+
+    @property
+    def errors(self) -> list[UnitReceipt]:
+        """The units that are not complete."""
+        return [unit for unit in self.units if unit.error is not None]
+
+    @property
+    def skipped(self) -> dict[str, list[str]]:
+        """Names of the companies that had nothing to read, by the reason."""
+        pairs = dict.fromkeys((unit.skipped, unit.company) for unit in self.units if unit.skipped)
+        reasons = dict.fromkeys(reason for reason, _ in pairs if reason)
+        return {one: [name for reason, name in pairs if reason == one] for one in reasons}
+
+
+@frozen(kw_only=True)
+class PullProgress:
+    """How far a pull has got.
+
+    Attributes:
+        units: Number of units; 0 until it is known.
+        done: Units that have ended.
+        records: Records read in this run.
+        reading: Company's name, data type, records read, and of how many (None if that is not
+            known), of each unit that is being read.
+    """
+
+    units: int
+    done: int
+    records: int
+    reading: tuple[tuple[str, str, int, int | None], ...]
+
+
+# Inside
+
+
+class Place(NamedTuple):
+    """Where a unit's records are: of a company, or of a connection, or of an account of that."""
+
+    data_type: str
+    company_id: str
+    connection_id: str = ""
+    account_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.data_type} of {'/'.join(filter(None, self[1:]))}"
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is committed of a unit, together with its records.
+
+    A *generation* is what one reading from the beginning, and the changes since, have brought.
+
+    Attributes:
+        generation, live: The one that is written, and the one that readers see; 0 for none.
+        first, parts: In a folder, numbers of its first part and of the next. None is used twice.
+        read: Records that were read for it.
+        cursor: Where reading goes on; None for the beginning.
+        snapshot: Whether it cannot be read by changes, so that each run reads it as a whole.
+    """
+
+    generation: int = 1
+    live: int = 0
+    first: int = 0
+    parts: int = 0
+    read: int = 0
+    cursor: str | None = None
+    snapshot: bool = False
+
+    @property
+    def is_live(self) -> bool:
         return self.live == self.generation
 
+    def renewed(self, *, snapshot: bool) -> State:
+        """Return the state in which a new generation begins."""
+        parts = self.parts
+        return State(self.generation + 1, self.live, parts, parts, snapshot=snapshot)
 
-def started(state: UnitState, run: int, latest: int, *, full: bool) -> UnitState:
-    """Return the state in which *run* begins to read; *latest* is the number of the latest run.
 
-    A generation that is not whole yet is gone on with; with *full*, only if it was begun after
-    this run was.
+@define(eq=False)
+class Unit:
+    """A unit in a run.
+
+    Attributes:
+        is_linked: Whether its company has a connection, as far as is known.
+        state: As committed, and *saved*, its text in the sink.
+        session: In a database, the connection that has the unit.
+        begun: Whether this run has begun to read it.
+        pager: What is being read.
     """
-    if (state.is_shown and state.phase is Phase.MARK) or (full and state.begun < run):
-        state = replace(
-            state,
-            generation=state.generation + 1,
-            begun=latest,
-            first=state.parts,
-            rows=0,
-            size=0,
-            sums={},
-            rejects=0,
-            phase=Phase.MARK,
-            cursor=None,
-            since=None,
-            next=None,
-        )
-    return replace(state, run=latest, done=False)
+
+    place: Place
+    receipt: UnitReceipt
+    is_linked: bool = True
+    state: State = Factory(State)
+    saved: str = ""
+    session: int = 0
+    begun: bool = False
+    pager: Any = None
 
 
-def marked(
-    state: UnitState, since: str | None, following: str | None, *, snapshot: bool
-) -> UnitState:
-    """Return the state after MARK; without *following* no changes can be read."""
-    return replace(
-        state, phase=Phase.ALL, since=since, next=following, cursor=None, snapshot=snapshot
-    )
+@define(eq=False)
+class Batch:
+    """Records that are committed together, as a reader gives them by *pages*."""
+
+    pages: list[Any] = Factory(list)
+    items: list[bytes] = Factory(list)
+
+    def clean(self) -> int:
+        """Make each item a line of text that every JSON reader takes; count those with odd text."""
+        odd = 0
+        for n, item in enumerate(self.items):
+            line = item.replace(b"\n", b" ") if b"\n" in item else item  # in texts it is escaped
+            try:
+                is_text = line.isascii() or bool(line.decode())
+            except UnicodeDecodeError:
+                is_text = False
+            # Half of a surrogate pair is read by some, and stops others.
+            self.items[n] = mended(line) if not is_text or rb"\ud" in line.lower() else line
+            odd += self.items[n] != line
+        return odd
 
 
-def with_part(
-    state: UnitState, cursor: str, *, rows: int, size: int, sums: Sums, rejects: int
-) -> UnitState:
-    """Return the state after another part, and everything before *cursor*."""
-    return replace(
-        state,
-        parts=state.parts + (rows > 0),
-        rows=state.rows + rows,
-        size=state.size + size,
-        sums=add_sums(state.sums, sums),
-        rejects=state.rejects + rejects,
-        cursor=cursor,
-    )
+class Moved(Exception):
+    """The state on record is another than it was: go on from what is there."""
 
 
-def read_all(state: UnitState) -> UnitState:
-    """Return the state after ALL."""
-    return replace(state, phase=Phase.CHANGES, cursor=state.next, next=None, since=None)
-
-
-def ended(state: UnitState) -> UnitState:
-    """Return the state at the end of a run: the generation is whole, and may be shown."""
-    by_changes = state.phase is Phase.CHANGES
-    # Back at MARK, the next run begins a new generation.
-    return replace(
-        state,
-        live=state.generation,
-        done=True,
-        phase=Phase.CHANGES if by_changes else Phase.MARK,
-        cursor=state.cursor if by_changes else None,
-    )
-
-
-def add_sums(one: Sums, other: Sums) -> Sums:
-    """Return the sums of both."""
-    total = {currency: dict(columns) for currency, columns in one.items()}
-    for currency, columns in other.items():
-        mine = total.setdefault(currency, {})
-        for column, amount in columns.items():
-            mine[column] = str(Decimal(mine.get(column, 0)) + Decimal(amount))
-    return total
-
-
-# When a record was changed
-
-
-class _Stamped(msgspec.Struct, rename={"stamp": MODIFIED}):
-    stamp: str | None = None
-
-
-_STAMP: Final = msgspec.json.Decoder(_Stamped)
-
-
-def read_stamp(item: bytes) -> str | None:
-    """Return when the record *item* was changed, as the service wrote it; None if it says not."""
-    try:
-        return _STAMP.decode(item).stamp
-    except (msgspec.MsgspecError, ValueError):
-        return None
-
-
-def newer_than(since: str) -> Callable[[str | None], bool]:
-    """Return a function that says of a stamp whether it is later than the moment *since*."""
-    moment = parse_utc(since)
-    begin = moment.isoformat()[:19]
-
-    def is_newer(stamp: str | None) -> bool:
-        if stamp is None:
-            return False
-        # Texts of one form sort as their moments do; only the second in question is parsed.
-        if stamp[:19] < begin and (len(stamp) == 19 or stamp[-1] == "Z"):
-            return False
-        return _moment(stamp) > moment
-
-    return is_newer
-
-
-def _moment(stamp: str) -> datetime:
-    try:
-        return parse_utc(stamp)
-    except ValueError:  # not a date: such a list is not read by changes
-        return datetime.min.replace(tzinfo=UTC)
+class Unusable(PullError):
+    """The target takes no unit: its disk is full, or it is away. It ends the run."""

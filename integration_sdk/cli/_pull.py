@@ -1,25 +1,21 @@
-"""The commands that pull, and that check what was pulled."""
+"""The command that pulls."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, nullcontext
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from cyclopts import Parameter
 from rich.console import Console
 
 from integration_sdk._http.requests import MIB
-from integration_sdk._pull.audit import audit as find
-from integration_sdk._pull.making import format_of, open_sink
 from integration_sdk._pull.pull import Pull
-from integration_sdk._pull.receipts import UnitReceipt
+from integration_sdk._pull.unit import Receipt, UnitReceipt
 from integration_sdk.cli._display import Bar, Board, Stderr, say, stdout
 from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
-from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
+from integration_sdk.cli._options import FROM_ENVIRONMENT, Flag, Service
 from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError, Unauthorized
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25
@@ -33,14 +29,12 @@ async def pull(
     to: str,
     format: Format | None = None,  # noqa: A002 - the option's name
     companies: str | None = None,
-    store: str | None = None,
-    scope: Scope = WHOLE,
     full: Flag = False,
     rate: float | None = None,
     units: int = 16,
     memory: int = 256,
     part: int = 32,
-    compression: Literal["gz", "zst"] | None = None,
+    compression: Literal["gz"] | None = None,
     dask: str | None = None,
     json: Flag = False,
     service: Service = FROM_ENVIRONMENT,
@@ -64,9 +58,6 @@ async def pull(
         By default postgres for a URL, duckdb for a name that ends in .duckdb, else ndjson.
     companies
         Ids, separated by commas. By default all companies of the account.
-    store
-        File that records how far each unit was read. With a postgresql:// URL, several commands
-        can share the work. By default a file in the folder, or the target database itself.
     full
         Read each unit completely and replace it in one step. This removes records that the
         service has deleted.
@@ -81,7 +72,7 @@ async def pull(
     compression
         Compression of NDJSON files.
     dask
-        Address of a Dask scheduler whose workers read and write. Needs a PostgreSQL --store.
+        Address of a Dask scheduler whose workers read and write.
     json
         Print one JSON object per unit instead of a line.
     """
@@ -89,16 +80,12 @@ async def pull(
     ids = None if companies is None else [one.strip() for one in companies.split(",")]
     if ids is not None and not all(ids):
         raise ConfigurationError("--companies needs ids, separated by commas")
-    if store is None:
-        scope.check_unused("--store")
-    kept = None if store is None else scope.store(store)
-    async with service.client(rate=rate) as client, kept or nullcontext():
+    async with service.client(rate=rate) as client:
         job = client.pull(
             data_types,
             to=to,
             format=format,
             companies=ids,
-            store=kept,
             full=full,
             at_once=units,
             max_bytes=memory * MIB,
@@ -142,21 +129,22 @@ async def _take(
 
 def _line(unit: UnitReceipt) -> str:
     what = f"{unit.data_type} {unit.company_id}: {unit.rows:,} records"
-    if unit.state.rejects:
-        what += f", {unit.state.rejects:,} rejected"
-    return what if unit.error is None else f"{what}; {unit.error}"
+    if unit.mended:
+        what += f", {unit.mended:,} with odd text"
+    why = unit.error or unit.skipped
+    return what if why is None else f"{what}; {why}"
 
 
 async def _look(job: Pull, bar: Bar) -> None:
     """Show how far *job* is, until cancelled."""
     while True:
         seen = job.progress
-        expected = sum(total or 0 for _, _, total in seen.reading)
-        done = sum(done for _, done, total in seen.reading if total)
+        expected = sum(total or 0 for *_, total in seen.reading)
+        done = sum(done for *_, done, total in seen.reading if total)
         share = (seen.done + (done / expected if expected else 0) * len(seen.reading)) / (
             seen.units or 1
         )
-        note = ", ".join(name for name, _, _ in seen.reading[:2])
+        note = ", ".join(f"{name} {data_type}" for name, data_type, *_ in seen.reading[:2])
         more = len(seen.reading) - 2
         bar.show(
             f"{seen.records:,} records, {seen.done}/{seen.units} units",
@@ -170,42 +158,10 @@ def _conclude(units: list[UnitReceipt], stopped_by: Exception | None, err: Conso
     failed = [unit for unit in units if unit.error is not None]
     rows = sum(unit.rows for unit in units)
     say(err, f"{rows:,} records of {len(units)} units written")
+    for reason, names in Receipt(units=units).skipped.items():
+        say(err, f"{len(names)} companies {reason}: {', '.join(names[:3])}")
     if stopped_by is not None:
         say(err, f"integration-sdk: {stopped_by}")
     elif failed:
         say(err, f"{len(failed)} units are not complete. Run the same command again to continue.")
     return SOME_DID_NOT if failed or stopped_by is not None else 0
-
-
-async def audit(
-    to: str,
-    *,
-    format: Format | None = None,  # noqa: A002 - the option's name
-    ask_service: Annotated[Flag, Parameter(name="--service")] = False,
-    service: Service = FROM_ENVIRONMENT,
-) -> int:
-    """Compare what a pull has written with its receipts: rows, bytes, sums of all numbers.
-
-    Exit codes: 0 all agree; 1 some do not; 2 wrong usage.
-
-    Parameters
-    ----------
-    to
-        As given to pull.
-    format
-        As given to pull.
-    ask_service
-        Also compare with the number of records at the service.
-    """
-    out = stdout()
-    async with AsyncExitStack() as opened:
-        sink = open_sink(to, format or format_of(to), None, tokens=False)
-        opened.push_async_callback(sink.aclose)
-        client = await opened.enter_async_context(service.client()) if ask_service else None
-        problems = 0
-        async for finding in find(sink, client):
-            unit = f"{finding.data_type} {finding.company_id}"
-            what = f" {finding.problem}" if finding.problem else f": {finding.rows:,} rows"
-            say(out, unit + what)
-            problems += bool(finding.problem)
-    return SOME_DID_NOT if problems else 0

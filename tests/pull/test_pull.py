@@ -1,475 +1,288 @@
-"""Companies x data types into files: what is there, what comes later, what goes wrong."""
+"""Companies x data types into files and databases: what is there, and what comes later."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+import logging
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import duckdb
 import pytest
-from attrs import evolve
 
-import integration_sdk
-from integration_sdk import Client, Store
-from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError
-from integration_sdk.sandbox import Answer, Call, Sandbox
+from integration_sdk import errors
 from tests.support.pull_support import (
+    SINKS,
+    STAMP,
     Place,
+    Record,
+    answer,
     assert_agrees,
-    assert_holds,
-    at_service,
-    held,
+    invoices,
     new_place,
-    now,
-    parts,
-    rows_in,
-    writing,
+    serving,
+    stamped,
 )
-from tests.support.sandbox_support import until
-
-T = TypeVar("T")
-DOCS = Path(integration_sdk.__file__).parent / "docs"
 
 
-@pytest.fixture(params=["ndjson", "parquet", "duckdb", "postgres"])
+@pytest.fixture(params=SINKS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return await new_place(request, tmp_path, request.param)
 
 
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(companies=2, invoices=300) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with Client(sandbox.api_key, sandbox.base_url) as connected:
-        yield connected
-
-
-# What is there
-
-
-async def test_each_record_comes_once(sandbox: Sandbox, client: Client, place: Place) -> None:
-    """A first run writes each record once, in parts; a second one finds nothing to do."""
-    first = await client.pull(["invoices", "customers"], **place.small_parts)
-    again = await client.pull(["invoices", "customers"], **place.small_parts)
-
-    await assert_agrees(sandbox, place.to)
-    await assert_agrees(sandbox, place.to, "customers")
-    assert (first.rows, again.rows, first.errors) == (2 * (300 + 200), 0, [])
-    assert [unit.state.rows for unit in again.units if unit.data_type == "invoices"] == [300, 300]
-    assert sum(unit.requests for unit in again.units) == 4
-
-
-async def test_bytes_are_those_of_the_service(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """NDJSON passes them on untouched, one record a line."""
-    await client.pull(["invoices"], to=tmp_path)
-
-    company = sandbox.companies[0].id
-    raws = [raw async for raw in client.company(company).data("invoices").list().raw()]
-    assert b"".join(part.read_bytes() for part in parts(tmp_path, "invoices", company)) == (
-        b"\n".join(raws) + b"\n"
-    )
-
-
-async def test_later_runs_bring_what_has_changed(
-    sandbox: Sandbox, client: Client, place: Place
-) -> None:
-    """Edits and inserts, in the order of their changes; databases merge, files append."""
-    company = sandbox.companies[0].id
-    invoices = sandbox.data_set(company, "invoices")
-    await client.pull(["invoices"], **place.options)
-    invoices.edit_at(7, {"note": "edited", "modifiedDate": now()})
-    invoices.append(json.loads(invoices.sample()) | {"id": "new", "modifiedDate": now()})
-
-    receipt = await client.pull(["invoices"], **place.options)
-
-    assert receipt.rows == 2
-    await assert_agrees(sandbox, place.to)
-    assert len(await rows_in(place.to, "invoices", company)) == 301 + place.appends
-    if place.appends:
-        rows = await rows_in(place.to, "invoices", company)
-        assert [row["id"] for row in rows[-2:]] == [invoices.ids()[7], "new"]
-
-
-async def test_a_full_run_notices_deletions(sandbox: Sandbox, client: Client, place: Place) -> None:
-    """They stay until a full run replaces the unit; no part has a name that was used before."""
-    company = sandbox.companies[0].id
-    invoices = sandbox.data_set(company, "invoices")
-    await client.pull(["invoices"], **place.small_parts)
-    before = place.parts("invoices", company)
-    deleted = invoices.ids()[3]
-    invoices.delete(deleted)
-
-    await client.pull(["invoices"], **place.small_parts)
-    assert deleted in (await held(place.to, "invoices", company)).newest
-    receipt = await client.pull(["invoices"], **place.small_parts, full=True)
-
-    await assert_agrees(sandbox, place.to)
-    assert not before & place.parts("invoices", company)
-    assert sorted(unit.state.rows for unit in receipt.units) == [299, 300]
-
-
-async def test_no_change_is_missed_while_reading(place: Place) -> None:
-    """With somebody who writes all the while, one quiet run later the sink is the service."""
-    async with (
-        Sandbox(companies=2, invoices=800) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-    ):
-        sandbox.faults.latency(0.05)
-        pull = {**place.options, "part_bytes": 250_000}
-        async with writing(sandbox, pause=0.005) as writers:
-            await client.pull(["invoices"], **pull)
-            await client.pull(["invoices"], **pull)
-        await client.pull(["invoices"], **pull)
-        assert sum(writer.writes for writer in writers) > 50
-        await assert_agrees(sandbox, place.to, after_deletions=True)
-        await client.pull(["invoices"], **pull, full=True)
-        await assert_agrees(sandbox, place.to)
-
-
-@pytest.mark.parametrize("format_", ["parquet", "ndjson"])
-async def test_the_newest_of_each_record(
-    sandbox: Sandbox, client: Client, tmp_path: Path, format_: Any
-) -> None:
-    """The guide's query over the parts of several runs has each record once, as it is now."""
-    out = tmp_path / "out"
-    company = sandbox.companies[0].id
-    invoices = sandbox.data_set(company, "invoices")
-    await client.pull(["invoices"], to=out, format=format_)
-    for number in range(3):
-        invoices.edit_at(number, {"note": f"edit {number}", "modifiedDate": now(), "new": number})
-        await client.pull(["invoices"], to=out, format=format_)
-
-    guide = (DOCS / "guides" / "pull.md").read_text()
-    (query,) = re.findall(r"```sql\n(SELECT .*?)```", guide, re.DOTALL)
-    query = query.replace("'out/", f"'{out}/")
-    if format_ == "ndjson":
-        query = query.replace("read_parquet", "read_ndjson").replace(", file_row_number = true", "")
-        query = query.replace("file_row_number DESC", "modifiedDate DESC")
-    with duckdb.connect() as database:
-        rows = database.sql(
-            f"SELECT id, note, company FROM ({query}) WHERE company = '{company}'"  # noqa: S608
-        ).fetchall()
-
-    notes = {record["id"]: record["note"] for record in invoices}
-    assert {str(id_): note for id_, note, _ in rows} == notes
-    assert len(rows) == 300
-
-
-async def test_new_companies_join(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
-    """Without a list of companies, all that there are when a run starts."""
-    await client.pull(["invoices"], to=tmp_path)
-    company = await client.companies.create("Late Ltd")
-
-    receipt = await client.pull(["invoices"], to=tmp_path)
-
-    assert company["id"] in {unit.company_id for unit in receipt.units}
-
-
-async def test_some_companies(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
-    """With one, only those."""
-    company = sandbox.companies[1].id
-
-    units = [unit async for unit in client.pull(["items"], to=tmp_path, companies=[company])]
-
-    assert [(unit.company_id, unit.data_type, unit.rows) for unit in units] == [
-        (company, "items", 60)
-    ]
-
-
-@pytest.mark.parametrize("compression", ["gz", "zst"])
-async def test_compressed_lines(
-    sandbox: Sandbox, client: Client, tmp_path: Path, compression: Any
-) -> None:
-    """NDJSON may be compressed; DuckDB and others read it as it is."""
-    import gzip
-
-    import zstandard
-
-    await client.pull(["items"], to=tmp_path, compression=compression)
-
-    (part,) = parts(tmp_path, "items", sandbox.companies[0].id)
-    data = part.read_bytes()
-    text = gzip.decompress(data) if compression == "gz" else zstandard.decompress(data)
-    assert part.name == f"part-00000.ndjson.{compression}"
-    assert len(text.splitlines()) == 60
-
-
-async def test_a_list_without_dates_is_read_as_a_whole(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """Where not every record says when it was changed, each run replaces the unit."""
-    company = sandbox.companies[0].id
-    invoices = sandbox.data_set(company, "invoices")
-    invoices.edit_at(5, {"modifiedDate": None})
-    await client.pull(["invoices"], to=tmp_path, companies=[company])
-    invoices.edit_at(6, {"note": "unnoticed by dates"})
-    gone = invoices.ids()[9]
-    invoices.delete(gone)
-
-    receipt = await client.pull(["invoices"], to=tmp_path, companies=[company])
-
-    assert [unit.state.snapshot for unit in receipt.units] == [True]
-    newest = (await held(tmp_path, "invoices", company)).newest
-    assert newest.keys() == at_service(sandbox, "invoices", company).keys()
-    assert newest[invoices.ids()[6]]["note"] == "unnoticed by dates"
-
-
-async def test_an_empty_list_may_fill(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
-    """A unit without records is complete; what comes later is found."""
-    company = sandbox.companies[0].id
-    items = sandbox.data_set(company, "items")
-    records = list(items)
-    for id_ in items.ids():
-        items.delete(id_)
-    first = await client.pull(["items"], to=tmp_path, companies=[company])
-    items.append(records[0])
-
-    second = await client.pull(["items"], to=tmp_path, companies=[company])
-
-    assert (first.rows, second.rows, first.errors) == (0, 1, [])
-    assert (await held(tmp_path, "items", company)).newest.keys() == {records[0]["id"]}
-
-
-# What goes wrong
-
-
-async def test_a_unit_that_fails_stops_no_other(
-    sandbox: Sandbox, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is in the receipt, in one line of the log for all, and mended by a later run."""
-    ill = sandbox.companies[0].id
-    rule = sandbox.faults.not_ready(route=f"GET /companies/{ill}/data")
-
-    receipt = await client.pull(["invoices", "items"], to=tmp_path)
-    errors = {(unit.company_id, str(unit.error)[:0]) for unit in receipt.errors}
-    sandbox.faults.remove(rule)
-    await client.pull(["invoices", "items"], to=tmp_path)
-
-    assert errors == {(ill, "")}
-    assert len(receipt.errors) == 2
-    (told,) = [one.getMessage() for one in caplog.records if one.name == "integration_sdk.pull"]
-    assert re.match(r"2 of 4 units are not complete, see `errors` of the receipt: .* 409", told)
-    await assert_agrees(sandbox, tmp_path)
-
-
-async def test_a_pull_is_run_once(client: Client, tmp_path: Path) -> None:
-    """A second time it would count the units of the first again, and find its file closed."""
-    pull = client.pull(["items"], to=tmp_path)
-    await pull
-
-    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
-        await pull
-    with pytest.raises(ConfigurationError, match=r"call client\.pull\(\) again"):
-        await anext(aiter(pull))
-
-
-async def test_no_id_leads_out_of_the_folder(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """The service chooses the ids of companies; one with slashes is refused, and nothing else."""
-    good = sandbox.companies[0].id
-    out, other = tmp_path / "out", tmp_path / "ledger"
-    other.mkdir()
-    (other / "book").write_text("kept")
-    hostile = f"{good}/../../../../ledger"  # from the staging of a folder that is there
-
-    async def renamed(_: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
-        answer = await proceed()
-        second = sandbox.companies[1].id.encode()
-        return evolve(answer, body=answer.body.replace(second, hostile.encode()))
-
-    sandbox.faults.add(renamed, route="^GET /companies$")
-    receipt = await client.pull(["items"], to=out, at_once=1)
-
-    assert [unit.company_id for unit in receipt.errors] == [hostile]
-    assert [path.name for path in other.iterdir()] == ["book"]
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "ledger"}
-    await assert_holds(sandbox, out, "items", good)
-
-
-async def test_an_expired_account_keeps_what_was_read(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """402 ends the run; the units before it are complete, and the next run goes on."""
-    rule = sandbox.faults.status(402, route="GET /data/", skip=9)
-
-    with pytest.raises(PaymentRequired):
-        await client.pull(["invoices"], to=tmp_path, at_once=1)
-    first = len((await held(tmp_path, "invoices", sandbox.companies[0].id)).newest)
-    sandbox.faults.remove(rule)
-    await client.pull(["invoices"], to=tmp_path)
-
-    assert first == 300
-    await assert_agrees(sandbox, tmp_path)
-
-
-async def test_a_lost_line_costs_no_part(tmp_path: Path) -> None:
-    """What was read before an error is written, and the next run goes on behind it."""
-    async with (
-        Sandbox(companies=1, invoices=5_000) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, retry=None) as client,
-    ):
-        rule = sandbox.faults.status(503, route="GET /data/", skip=7)
-        (unit,) = [unit async for unit in client.pull(["invoices"], to=tmp_path)]
-        sandbox.faults.remove(rule)
-        (rest,) = [unit async for unit in client.pull(["invoices"], to=tmp_path)]
-
-        assert unit.error is not None
-        assert unit.rows >= 2_000
-        assert unit.rows + rest.rows >= 5_000  # records of one moment come again
-        await assert_agrees(sandbox, tmp_path)
-
-
-async def test_leaving_the_loop_ends_the_run(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """Whoever stops iterating stops the pull; a later run goes on."""
-    async for _ in (units := aiter(client.pull(["invoices", "items"], to=tmp_path, at_once=1))):
-        break
-    await units.aclose()
-
-    await client.pull(["invoices", "items"], to=tmp_path)
-    await assert_agrees(sandbox, tmp_path)
-    await assert_agrees(sandbox, tmp_path, "items")
-
-
-async def test_cancelled_at_any_time(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
-    """The part that is being written is finished, nothing else is; the next run goes on."""
-    store = Store()
-    for requests in range(1, 13):
-        pull: dict[str, Any] = {"to": tmp_path / "out", "store": store, "part_bytes": 50_000}
-        answered = sandbox.served
-        running = asyncio.ensure_future(client.pull(["invoices"], **pull, full=True))
-        await until(lambda: sandbox.served >= answered + requests or running.done())  # noqa: B023
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    await client.pull(["invoices"], **pull)
-    await assert_agrees(sandbox, tmp_path / "out")
-
-
-async def test_who_is_cancelled_lets_go_of_the_folder(client: Client, tmp_path: Path) -> None:
-    """Also where a thread is late: whoever begins next finds nobody there."""
-    asyncio.get_running_loop().set_default_executor(LateThreads())
-    for steps in range(12):
-        running = asyncio.ensure_future(client.pull(["invoices"], to=tmp_path))
-        await asyncio.sleep(0.005 * steps)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    assert not (await client.pull(["invoices"], to=tmp_path)).errors
-
-
-class LateThreads(ThreadPoolExecutor):
-    """Threads that take their time to begin."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        def late() -> T:
-            time.sleep(0.02)
-            return fn(*args, **kwargs)
-
-        return super().submit(late)
-
-
-async def test_two_at_once_take_a_postgres_store(client: Client, tmp_path: Path) -> None:
-    """With another store, a folder is written by one pull at a time."""
-    store = Store()
-    units = aiter(client.pull(["invoices", "items"], to=tmp_path, store=store, at_once=1))
-    await anext(units)
-
-    with pytest.raises(ConfigurationError, match="several at once need a PostgreSQL store"):
-        await client.pull(["invoices"], to=tmp_path, store=store)
-    await units.aclose()
-    assert not (await client.pull(["invoices"], to=tmp_path, store=store)).errors
-
-
-async def test_a_part_that_is_gone_is_missed(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """A later run does not go on as if it were there; a full one reads it again."""
-    company = sandbox.companies[0].id
-    await client.pull(["invoices"], to=tmp_path)
-    parts(tmp_path, "invoices", company)[0].unlink()
-
-    receipt = await client.pull(["invoices"], to=tmp_path)
-    (error,) = receipt.errors
-    await client.pull(["invoices"], to=tmp_path, full=True)
-
-    assert isinstance(error.error, PullError)
-    assert "lacks part-00000 of invoices/" in str(error.error)
-    await assert_agrees(sandbox, tmp_path)
-
-
-async def test_places_that_are_something_else(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """Each is refused before anything is read or written, and says why."""
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others" / "data.csv").write_text("a,b")
-    (tmp_path / "file").write_text("")
-    out = tmp_path / "out"
-    store = Store()
-    await client.pull(["items"], to=out, store=store)
-
-    async def refused(to: Path, **options: Any) -> str:
-        with pytest.raises(ConfigurationError) as error:
-            await client.pull(["items"], **{"to": to, "store": Store(), **options})
-        return str(error.value)
-
-    assert "holds files that no pull wrote (data.csv)" in await refused(tmp_path / "others")
-    assert "is not a folder" in await refused(tmp_path / "file")
-    assert "written with another store" in await refused(out)
-    assert "written as ndjson, not parquet" in await refused(out, store=store, format="parquet")
-    assert "use another scope" in await refused(tmp_path / "elsewhere", store=store)
-    assert not (tmp_path / "elsewhere").exists()
-    async with Sandbox() as another, Client(another.api_key, another.base_url) as stranger:
-        with pytest.raises(ConfigurationError, match=f"belongs to {sandbox.base_url}"):
-            await stranger.pull(["invoices"], to=out, store=store)
+@pytest.fixture(params=["ndjson", "postgres"])
+async def one_of_each(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return await new_place(request, tmp_path, request.param)
+
+
+async def test_each_record_comes_once(place: Place) -> None:
+    """In parts; a later run of an unchanged account writes nothing, with one request a unit."""
+    books = {"a": {"invoices": invoices(300)}, "b": {"invoices": invoices(200)}}
+    async with serving(books) as (service, client):
+        first = await client.pull(["invoices"], **place.options, part_bytes=5_000)
+        service.log.clear()
+        again = await client.pull(["invoices"], **place.options)
+
+        await assert_agrees(books, place)
+        assert (first.rows, first.errors, first.skipped) == (500, [], {})
+        assert (again.rows, service.data_requests) == (0, 2)
+        assert [(unit.rows, unit.requests, unit.error) for unit in again.units] == [
+            (0, 1, None)
+        ] * 2
+
+
+async def test_later_runs_bring_what_has_changed(place: Place) -> None:
+    """Databases merge, files append; deletions stay until a full run replaces the unit."""
+    books = {"a": {"invoices": invoices(30)}}
+    rows = books["a"]["invoices"]
+    async with serving(books) as (_, client):
+        await client.pull(["invoices"], **place.options)
+        rows[7] |= {"note": "edited", "modifiedDate": stamped(100)}
+        rows.append({"id": "new", "note": "new", "modifiedDate": stamped(101)})
+        del rows[3]
+
+        assert (await client.pull(["invoices"], **place.options)).rows == 2
+        await assert_agrees(books, place, after_deletions=True)
+        assert len(await place.rows()) == 31 + place.is_folder
+        before = place.parts() if place.is_folder else []
+
+        await client.pull(["invoices"], **place.options, full=True)
+        await assert_agrees(books, place)
+        assert len(await place.rows()) == 30
+        assert not place.is_folder or not {*before} & {*place.parts()}
+        assert (await client.pull(["invoices"], **place.options)).rows == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "rows",
     [
-        ({"data_types": ["invoice"]}, 'no data type "invoice"; did you mean "invoices"?'),
-        ({"data_types": []}, "name a data type"),
-        ({"format": "csv"}, "'ndjson', 'parquet', 'duckdb' or 'postgres', not 'csv'"),
-        ({"companies": ["8b1d"]}, "there is no company 8b1d"),
-        ({"format": "parquet", "compression": "gz"}, "compression is for ndjson"),
-        ({"at_once": 0}, "at_once must be a whole number"),
-        ({"full": "no"}, "full must be True or False"),
-        ({"to": "s3://bucket/out"}, "'ndjson' writes to a path, not 's3://bucket/out'"),
-        ({"to": "mysql://me:hunter2@host/books"}, "not 'mysql://me:***@host/books'"),
-        ({"to": "postgresql://host/books", "format": "parquet"}, "'parquet' writes to a path"),
-        (
-            {"to": "out", "format": "postgres"},
-            "'postgres' writes to a postgresql:// URL, not 'out'",
-        ),
+        [{"accountId": "a-1"}, {"accountId": "a-2"}, {"accountId": "a-2"}],
+        [{"id": "1", "modifiedDate": None}, {"id": "2"}, {"id": "3", "modifiedDate": STAMP}],
     ],
+    ids=["no ids", "no dates"],
 )
-async def test_arguments_that_cannot_work(
-    sandbox: Sandbox, client: Client, tmp_path: Path, options: Any, message: str
+async def test_what_cannot_be_read_by_changes(place: Place, rows: list[Record]) -> None:
+    """Each run reads it as a whole and replaces it in one step; two that are alike are two."""
+    books = {"a": {"balances": [*rows]}}
+    async with serving(books) as (_, client):
+        for _ in range(2):
+            receipt = await client.pull(["balances"], **place.options)
+            assert receipt.errors == []
+            assert len(await place.rows("balances")) == 3
+        books["a"]["balances"].pop()
+        await client.pull(["balances"], **place.options)
+
+        assert len(await place.rows("balances")) == 2
+
+
+async def test_a_filter_that_is_refused(one_of_each: Place) -> None:
+    """The unit is read as a whole."""
+    books = {"a": {"invoices": invoices(40)}}
+    refuse = lambda request: answer(400) if "query" in request.query else None  # noqa: E731
+    async with serving(books, odd=refuse) as (_, client):
+        for _ in range(2):
+            receipt = await client.pull(["invoices"], **one_of_each.options)
+            assert (receipt.rows, receipt.errors) == (40, [])
+
+        await assert_agrees(books, one_of_each)
+
+
+async def test_bytes_are_those_of_the_service(tmp_path: Path) -> None:
+    """NDJSON passes them on untouched, one record a line, gzipped if so wished."""
+    text = f'{{"id":"1", "rate": 8.00,\n"modifiedDate":"{STAMP}"}}'
+
+    def write(row: Record) -> str:
+        return text if "modifiedDate" in row else json.dumps(row)
+
+    books = {"a": {"invoices": [{"id": "1", "modifiedDate": STAMP}]}}
+    async with serving(books, texts=write) as (_, client):
+        await client.pull(["invoices"], to=tmp_path / "plain")
+        await client.pull(["invoices"], to=tmp_path / "gz", compression="gz")
+        await client.pull(["invoices"], to=tmp_path / "gz")  # as it was written
+
+    (part,) = Place(tmp_path / "plain", "ndjson").parts()
+    assert part.read_text() == text.replace("\n", " ") + "\n"
+    (part,) = Place(tmp_path / "gz", "ndjson").parts()
+    assert part.name == "part-00000.ndjson.gz"
+
+
+# Companies
+
+
+async def test_companies_with_nothing_to_read_are_counted_by_name(one_of_each: Place) -> None:
+    """Not linked, not ready, or without such data: no error, and the others are read."""
+    books: Any = {"a": {"invoices": invoices(3)}, "b": {"invoices": []}, "c": {}}
+    not_ready = lambda request: answer(409) if "/b/" in request.path else None  # noqa: E731
+    async with serving(books, odd=not_ready) as (_, client):
+        receipt = await client.pull(["invoices", "transfers"], **one_of_each.options)
+
+    assert (receipt.rows, receipt.errors) == (3, [])
+    assert receipt.skipped == {
+        "not ready": ["Company a", "Company b", "Company c"],
+        "not found": ["Company c"],
+    }
+    assert [unit.to_plain()["skipped"] for unit in receipt.units].count(None) == 1
+
+
+async def test_one_that_fails_stops_nobody(
+    one_of_each: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each has its own clear error, and nothing is written."""
-    out = tmp_path / "out"
-    arguments = {"data_types": ["invoices"], "to": out, "store": Store(), **options}
+    """Its error is in the receipt, once in the log, and the next run goes on."""
+    books = {"a": {"invoices": invoices(3)}, "b": {"invoices": invoices(3)}}
+    forbidden = lambda request: answer(403) if "/b/" in request.path else None  # noqa: E731
+    async with serving(books, odd=forbidden) as (service, client):
+        with caplog.at_level(logging.WARNING, "integration_sdk.pull"):
+            receipt = await client.pull(["invoices"], **one_of_each.options)
+        (failed,) = receipt.errors
+        service.odd = lambda _: None
+        again = await client.pull(["invoices"], **one_of_each.options)
 
-    with pytest.raises(ConfigurationError) as error:
-        await client.pull(**arguments)
+        assert isinstance(failed.error, errors.Forbidden)
+        assert failed.company_id == "b"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"1 of 2 units are not complete, see `errors` of the receipt: {failed.error}"
+        ]
+        assert again.rows == 3
+        await assert_agrees(books, one_of_each)
 
-    assert message in str(error.value)
-    assert not out.exists()
+
+async def test_what_concerns_the_account_ends_the_run(one_of_each: Place) -> None:
+    """402 and 401 are raised; what was read is written."""
+    books = {"a": {"invoices": invoices(2_500)}}
+    async with serving(books) as (service, client):
+        service.odd = lambda _: answer(402) if service.data_requests > 4 else None
+        with pytest.raises(errors.PaymentRequired):
+            await client.pull(["invoices"], **one_of_each.options)
+        service.odd = lambda _: None
+        receipt = await client.pull(["invoices"], **one_of_each.options)
+
+        assert 0 < receipt.rows < 2_500
+        await assert_agrees(books, one_of_each)
+
+
+async def test_data_below_connections_and_accounts(place: Place) -> None:
+    """Each connection's transfers, each account's transactions: a unit of its own."""
+    books = {
+        "a": {
+            "c1/transfers": invoices(3),
+            "c2/transfers": invoices(2),
+            "c1/bankAccounts": [{"id": "x", "modifiedDate": STAMP}, {"id": "y"}],
+            "c2/bankAccounts": [],
+            "c1/x": invoices(4),
+            "c1/y": invoices(1),
+        }
+    }
+    async with serving(books, connections={"a": ["c1", "c2"]}) as (_, client):
+        receipt = await client.pull(["bankTransactions", "transfers"], **place.options)
+
+        assert [
+            (unit.data_type, unit.connection_id, unit.account_id, unit.rows)
+            for unit in sorted(receipt.units, key=lambda unit: -unit.rows)
+        ] == [
+            ("bankTransactions", "c1", "x", 4),
+            ("transfers", "c1", "", 3),
+            ("transfers", "c2", "", 2),
+            ("bankTransactions", "c1", "y", 1),
+        ]
+        assert len(await place.rows("transfers")) == 5
+        assert len(await place.rows("bankTransactions")) == 5
+        assert (await client.pull(["transfers"], **place.options)).rows == 0
+
+
+# The run
+
+
+async def test_units_come_as_they_end(tmp_path: Path) -> None:
+    """And progress says what is being read, by name."""
+    books = {"a": {"invoices": invoices(3)}, "b": {"invoices": invoices(2)}}
+    async with serving(books) as (service, client):
+        job = client.pull(["invoices"], to=tmp_path)
+        seen = []
+
+        def look(request: Any) -> None:
+            if "/data/" in request.path:
+                seen.append(job.progress)
+
+        service.odd = look
+        units = [unit async for unit in job]
+
+    assert sorted(unit.rows for unit in units) == [2, 3]
+    assert {reading[:2] for one in seen for reading in one.reading} == {
+        ("Company a", "invoices"),
+        ("Company b", "invoices"),
+    }
+    assert (job.progress.done, job.progress.units, job.progress.records) == (2, 2, 5)
+    with pytest.raises(errors.ConfigurationError, match="a pull is run once"):
+        await job
+
+
+async def test_leaving_the_loop_stops_the_pull(one_of_each: Place) -> None:
+    """What was read is written, and the next run goes on from there."""
+    books = {one: {"invoices": invoices(2_000)} for one in "abcdef"}
+    async with serving(books) as (service, client):
+        options: Any = {**one_of_each.options, "part_bytes": 1_000, "at_once": 2}
+        async with aclosing(aiter(client.pull(["invoices"], **options))) as units:
+            async for _ in units:
+                break
+        service.log.clear()
+        await asyncio.sleep(0.05)
+        assert service.log == []
+        receipt = await client.pull(["invoices"], **options)
+
+        assert receipt.rows < 10_000
+        await assert_agrees(books, one_of_each)
+
+
+async def test_companies_and_types_may_be_named(tmp_path: Path) -> None:
+    """Only those are read; companies are listed once."""
+    books = {one: {"invoices": invoices(2), "items": invoices(1)} for one in "abc"}
+    async with serving(books) as (service, client):
+        receipt = await client.pull("items", to=tmp_path, companies=["c", "a"])
+        lists = [one for one in service.log if "/data/" not in one]
+
+    assert sorted((unit.company_id, unit.data_type) for unit in receipt.units) == [
+        ("a", "items"),
+        ("c", "items"),
+    ]
+    assert len(lists) == 1
+
+
+async def test_receipts_are_plain(tmp_path: Path) -> None:
+    """For logs: JSON of what was done."""
+    async with serving({"a": {"invoices": invoices(2)}}) as (_, client):
+        (unit,) = (await client.pull(["invoices"], to=tmp_path)).units
+
+    assert json.loads(json.dumps(unit.to_plain())) == {
+        "company_id": "a",
+        "company": "Company a",
+        "data_type": "invoices",
+        "connection_id": "",
+        "account_id": "",
+        "rows": 2,
+        "mended": 0,
+        "requests": 1,
+        "waits": 0.0,
+        "skipped": None,
+        "error": None,
+    }

@@ -1,70 +1,150 @@
-"""Reads what a pull has written, and compares it with the service."""
+"""A small service of lists, and what a pull has written beside what it serves."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import gzip
 import json
+import operator
 import random
 import re
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from aiohttp import web
 from attrs import define, field
 
-from integration_sdk._store.memory import MemoryDocuments
-from integration_sdk._store.rows import Document
-from integration_sdk.sandbox import DataSet, Sandbox
+from integration_sdk import Client
 from tests.support.postgres import Server
 
 Record = dict[str, Any]
+STAMP: Final = "2024-01-01T00:00:00Z"
+SINKS: Final = ("ndjson", "parquet", "duckdb", "postgres")
+_COMPARED: Final = re.compile(r"(\w+)(>=|>|=)(.*)")
+_COMPARE: Final = {">=": operator.ge, ">": operator.gt, "=": operator.eq}
 
 
-def parts(path: Path, data_type: str, company_id: str) -> list[Path]:
-    """The parts that readers see, in the order of the pull."""
-    return sorted((path / data_type / f"company={company_id}").glob("part-*"))
+def now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-async def rows_in(place: Path | str, data_type: str, company_id: str) -> list[Record]:
-    if isinstance(place, str):
-        database = await asyncpg.connect(place)
-        try:
-            query = f'SELECT * FROM "{data_type}" WHERE company = $1'  # noqa: S608
-            return [dict(row) for row in await database.fetch(query, company_id)]
-        finally:
-            await database.close()
-    if place.suffix == ".duckdb":
-        with duckdb.connect(str(place)) as database:
-            table = database.sql(
-                "SELECT * FROM query_table($t) WHERE company = $c",
-                params={"t": data_type, "c": company_id},
-            ).to_arrow_table()
-            rows: list[Record] = table.to_pylist()
-            return rows
-    return [record for part in parts(place, data_type, company_id) for record in records_in(part)]
+def stamped(number: int) -> str:
+    moment = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
+    return moment.isoformat().replace("+00:00", "Z")
 
 
-def records_in(part: Path) -> list[Record]:
-    """The records of a part, as far as a test compares them."""
-    if part.name.endswith(".ndjson"):
-        return [json.loads(line) for line in part.read_bytes().splitlines()]
-    rows: list[Record] = pq.ParquetFile(part).read().to_pylist()
-    return rows
+def invoices(count: int, **fields: Any) -> list[Record]:
+    return [
+        {"id": f"i{n}", "note": f"note {n}", "modifiedDate": stamped(n), **fields}
+        for n in range(count)
+    ]
 
 
-def _as_written(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    return value.isoformat().replace("+00:00", "Z")
+def _moment(text: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@define(eq=False)
+class Lists:
+    """Serves ``{company: {data type: [records]}}``, filtered and ordered as the published API does.
+
+    Attributes:
+        connections: Ids by company. Types below a connection are keyed ``connection/type``, and
+            transactions of an account ``connection/account``.
+        odd: Answers a request in place of the service, or returns None.
+        texts: Records are written by this.
+    """
+
+    books: dict[str, dict[str, list[Record]]]
+    connections: dict[str, list[str]] = field(factory=dict)
+    odd: Callable[[web.Request], web.Response | None] = lambda _: None
+    texts: Callable[[Any], str] = json.dumps
+    log: list[str] = field(factory=list)
+    url: str = ""
+    _runner: web.AppRunner = field(init=False)
+
+    async def __aenter__(self) -> Lists:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def data_requests(self) -> int:
+        """Requests for records so far."""
+        return sum("/data/" in one for one in self.log)
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        self.log.append(str(request.rel_url))
+        if (odd := self.odd(request)) is not None:
+            return odd
+        rows = self._rows(request.path.strip("/").split("/"))
+        if rows is None:
+            return answer(404)
+        query = request.query
+        if found := _COMPARED.fullmatch(query.get("query", "")):
+            name, compare, moment = found[1], _COMPARE[found[2]], _moment(found[3])
+            rows = [row for row in rows if compare(_moment(row.get(name)), moment)]
+        if order := query.get("orderBy"):
+            rows = sorted(rows, key=lambda row: _moment(row.get(order.lstrip("-"))))
+        number, size = int(query.get("page", 1)), int(query.get("pageSize", 100))
+        links = {"self": {"href": request.path}, "current": {"href": str(request.rel_url)}}
+        if number * size < len(rows):
+            following = request.rel_url.update_query(page=number + 1, pageSize=size)
+            links["next"] = {"href": str(following)}
+        part = ",".join(self.texts(row) for row in rows[(number - 1) * size : number * size])
+        rest = json.dumps({"pageNumber": number, "pageSize": size, "totalResults": len(rows)})
+        text = f'{{"results":[{part}],{rest[1:-1]},"_links":{json.dumps(links)}}}'
+        body = text.encode("utf-8", "surrogateescape")  # so that a test can send what is no UTF-8
+        return web.Response(body=body, content_type="application/json")
+
+    def _rows(self, path: list[str]) -> list[Record] | None:
+        match path:
+            case ["companies"]:
+                return [{"id": one, "name": f"Company {one}"} for one in self.books]
+            case ["companies", company, "connections"]:
+                return [{"id": one} for one in self.connections.get(company, ())]
+            case ["companies", company, "data", kind]:
+                return self.books[company].get(kind)
+            case ["companies", company, "connections", connection, "data", kind]:
+                return self.books[company].get(f"{connection}/{kind}")
+            case ["companies", company, "connections", connection, "data", _, account, _]:
+                return self.books[company].get(f"{connection}/{account}")
+        return None
+
+
+def answer(status: int) -> web.Response:
+    return web.json_response({"statusCode": status, "error": "odd"}, status=status)
+
+
+@asynccontextmanager
+async def serving(
+    books: dict[str, dict[str, list[Record]]], **options: Any
+) -> AsyncIterator[tuple[Lists, Client]]:
+    """The service, and a client of it."""
+    async with Lists(books, **options) as service, Client("key", service.url) as client:
+        yield service, client
+
+
+# What is written
 
 
 @define
@@ -73,25 +153,54 @@ class Place:
 
     to: Path | str
     format: str
-    store: Any = None
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"to": self.to, "format": self.format, "store": self.store}
+        return {"to": self.to, "format": self.format}
 
     @property
-    def small_parts(self) -> dict[str, Any]:
-        return {**self.options, "part_bytes": 100_000}
-
-    @property
-    def appends(self) -> bool:
+    def is_folder(self) -> bool:
         return self.format in {"ndjson", "parquet"}
 
-    def parts(self, data_type: str, company_id: str) -> set[str]:
-        """The names of the parts that readers see."""
-        if not isinstance(self.to, Path) or not self.appends:
-            return set()
-        return {part.name for part in parts(self.to, data_type, company_id)}
+    def parts(self, data_type: str = "invoices") -> list[Path]:
+        """The parts that readers see, in the order of the pull."""
+        return sorted((Path(self.to) / data_type).rglob("part-*"))
+
+    async def rows(self, data_type: str = "invoices") -> list[Record]:
+        """All states that are there, with their company, in the order of the pull."""
+        if self.is_folder:
+            return [row for part in self.parts(data_type) for row in records_in(part)]
+        query = f'SELECT company, record FROM "{data_type}" ORDER BY company, source, id'  # noqa: S608
+        return [{"company": one, **json.loads(text)} for one, text in await self.select(query)]
+
+    async def select(self, query: str) -> list[Any]:
+        """Rows of a query to the database."""
+        if self.format == "duckdb":
+            with duckdb.connect(str(self.to)) as database:
+                found: list[Any] = database.execute(query).fetchall()
+                return found
+        db = await asyncpg.connect(str(self.to))
+        try:
+            return [tuple(row) for row in await db.fetch(query)]
+        finally:
+            await db.close()
+
+
+def records_in(part: Path) -> list[Record]:
+    company = re.search("company=([^/]*)", str(part))
+    assert company is not None
+    if part.suffix == ".parquet":
+        rows: list[Record] = pq.ParquetFile(part).read().to_pylist()
+        rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    else:
+        data = part.read_bytes()
+        data = gzip.decompress(data) if part.suffix == ".gz" else data
+        rows = [json.loads(line) for line in data.splitlines()]
+    return [{"company": company[1], **row} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 async def new_place(request: pytest.FixtureRequest, folder: Path, format_: str) -> Place:
@@ -102,43 +211,13 @@ async def new_place(request: pytest.FixtureRequest, folder: Path, format_: str) 
     return Place(folder / ("out.duckdb" if format_ == "duckdb" else "out"), format_)
 
 
-@define
-class Held:
-    """What a sink holds of a unit.
-
-    Attributes:
-        newest: The newest state of each record, by id.
-        twice: States that are there more than once.
-    """
-
-    newest: dict[str, Record] = field(factory=dict)
-    twice: list[str] = field(factory=list)
-
-
-async def held(place: Path | str, data_type: str, company_id: str) -> Held:
-    """What is in files, in a DuckDB file, or at the URL of a PostgreSQL database."""
-    found = [
-        {name: _as_written(value) for name, value in row.items()}
-        for row in await rows_in(place, data_type, company_id)
-    ]
-    states = Counter((record["id"], record["modifiedDate"]) for record in found)
-    return Held(
-        {record["id"]: record for record in found},
-        [f"{id_} {when}" for (id_, when), count in states.items() if count > 1],
-    )
-
-
-def at_service(sandbox: Sandbox, data_type: str, company_id: str) -> dict[str, Record]:
-    return {record["id"]: record for record in sandbox.data_set(company_id, data_type)}
-
-
-FIELDS = ("id", "status", "note", "modifiedDate")
-"""What the writer changes; types of all others are another test's business."""
+FIELDS: Final = ("id", "note", "modifiedDate")
+"""What writers change; types of all others are another test's business."""
 
 
 async def assert_agrees(
-    sandbox: Sandbox,
-    place: Path | str,
+    books: dict[str, dict[str, list[Record]]],
+    place: Place,
     data_type: str = "invoices",
     *,
     after_deletions: bool = False,
@@ -147,165 +226,70 @@ async def assert_agrees(
 
     after_deletions: What the service has deleted may still be there.
     """
-    for company in sandbox.companies:
-        await assert_holds(sandbox, place, data_type, company.id, after_deletions=after_deletions)
-
-
-async def assert_holds(
-    sandbox: Sandbox,
-    place: Path | str,
-    data_type: str,
-    company_id: str,
-    *,
-    after_deletions: bool = False,
-) -> None:
-    """`assert_agrees` of one company."""
-    ours = await held(place, data_type, company_id)
-    theirs = at_service(sandbox, data_type, company_id)
-    missing = theirs.keys() - ours.newest.keys()
-    extra = ours.newest.keys() - theirs.keys()
-    assert not missing, f"{len(missing)} missing: {sorted(missing)[:5]}"
-    assert after_deletions or not extra, f"{len(extra)} deleted ones left"
-    stale = [
-        id_
-        for id_, record in theirs.items()
-        if any(ours.newest[id_].get(name) != record.get(name) for name in FIELDS)
+    ours = [
+        (row["company"], *(row.get(name) for name in FIELDS)) for row in await place.rows(data_type)
     ]
-    assert not stale, f"{len(stale)} stale: {stale[:5]}"
-    assert not ours.twice, f"{len(ours.twice)} twice: {ours.twice[:5]}"
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    twice = [state for state, count in Counter(ours).items() if count > 1]
+    newest = {(company, id_): state for company, id_, *state in ours}
+    theirs = {
+        (company, row["id"]): [row.get(name) for name in FIELDS[1:]]
+        for company, book in books.items()
+        for row in book.get(data_type, ())
+    }
+    missing = theirs.keys() - newest.keys()
+    extra = newest.keys() - theirs.keys()
+    stale = [key for key in theirs.keys() & newest.keys() if newest[key] != theirs[key]]
+    assert not missing, f"{len(missing)} missing: {sorted(missing)[:3]}"
+    assert after_deletions or not extra, f"{len(extra)} deleted ones left: {sorted(extra)[:3]}"
+    assert not stale, (
+        f"{len(stale)} stale: {[(one, newest[one], theirs[one]) for one in stale[:2]]}"
+    )
+    assert not twice, f"{len(twice)} twice: {twice[:3]}"
 
 
 @define
 class Writer:
-    """Somebody who edits, inserts and deletes while others read."""
+    """Edits, inserts and deletes invoices of all companies, and stamps many alike."""
 
-    data: DataSet
-    chance: random.Random = field(factory=lambda: random.Random(0))
+    books: dict[str, dict[str, list[Record]]]
+    chance: random.Random
     writes: int = 0
 
     def write(self) -> None:
-        """Edit a record, or insert one, or delete one."""
+        """Do one of that."""
         self.writes += 1
-        position = self.chance.randrange(len(self.data))
-        if self.writes % 25 == 0:
-            self.data.delete_at(position)
+        rows = self.chance.choice(list(self.books.values()))["invoices"]
+        if self.writes % 40 == 0:  # a synchronisation stamps what it writes alike
+            stamp = now()
+            for row in self.chance.sample(rows, min(len(rows), 1_200)):
+                row |= {"note": f"synchronised {self.writes}", "modifiedDate": stamp}
+        elif self.writes % 25 == 0:
+            del rows[self.chance.randrange(len(rows))]
         elif self.writes % 5 == 0:
-            record = json.loads(self.data.sample())
-            self.data.append(record | {"id": f"new-{self.writes}", "modifiedDate": now()})
+            rows.append({"id": f"new-{self.writes}", "note": "new", "modifiedDate": now()})
         else:
-            changes = {"note": f"edit {self.writes}", "modifiedDate": now()}
-            self.data.edit_at(position, changes)
+            row = self.chance.choice(rows)
+            row |= {"note": f"edit {self.writes}", "modifiedDate": now()}
 
 
 @asynccontextmanager
-async def writing(sandbox: Sandbox, *, pause: float = 0.02) -> AsyncIterator[list[Writer]]:
-    """Write to the invoices of all companies while the block runs."""
-    writers = [Writer(sandbox.data_set(one.id, "invoices")) for one in sandbox.companies]
+async def writing(writer: Writer, *, pause: float = 0.005) -> AsyncIterator[None]:
+    """Write while the block runs."""
 
     async def write() -> None:
         while True:
-            for writer in writers:
-                writer.write()
-                await asyncio.sleep(pause)
+            writer.write()
+            await asyncio.sleep(pause)
 
     task = asyncio.create_task(write())
     try:
-        yield writers
+        yield
     finally:
         task.cancel()
         await asyncio.wait([task])
 
 
-class Crash(BaseException):
-    """The process is gone: nothing is written after it."""
-
-
-@define
-class CrashingDocuments:
-    """A store whose process dies at one of the steps that it counts, and does nothing after."""
-
-    inner: MemoryDocuments
-    dies: CrashPoint
-
-    async def claim(self, name: str) -> Document | None:
-        await asyncio.to_thread(self.dies.step, f"claim {name}")
-        return await self.inner.claim(name)
-
-    async def read(self, prefix: str) -> list[Document]:
-        self.dies.check()
-        return await self.inner.read(prefix)
-
-    async def write(self, document: Document, body: bytes) -> Document:
-        await asyncio.to_thread(self.dies.step, f"before {document.name}")
-        written = await self.inner.write(document, body)
-        await asyncio.to_thread(self.dies.step, f"behind {document.name}")
-        return written
-
-    async def give_back(self, names: Collection[str]) -> None:
-        self.dies.check()
-        await self.inner.give_back(names)
-
-
-@define
-class CrashPoint:
-    """Dies at its *at*-th step, or has no more space on the disk from then on.
-
-    Attributes:
-        steps: What the steps were.
-    """
-
-    at: int
-    full_disk: bool = False
-    steps: list[str] = field(factory=list)
-
-    @property
-    def is_reached(self) -> bool:
-        return len(self.steps) > self.at
-
-    def step(self, what: str) -> None:
-        self.check()
-        self.steps.append(what)
-        if self.full_disk and self.is_reached and what.startswith("open"):
-            raise OSError(errno.ENOSPC, "no space")
-        self.check()
-
-    def check(self) -> None:
-        if self.is_reached and not self.full_disk:
-            raise Crash(self.steps[-1])
-
-
-@define
-class FreezePoint(CrashPoint):
-    """Waits at its *at*-th step, for somebody to `thaw` it; in a thread or in a task of its own."""
-
-    thaw: threading.Event = field(factory=threading.Event)
-
-    dies: bool = False
-    """Whether it dies soon after it was thawed, before it hears from the store."""
-
-    def step(self, what: str) -> None:
-        self.steps.append(what)
-        if len(self.steps) == self.at + 1:
-            self.thaw.wait()
-        elif self.dies and self.is_reached:
-            raise Crash(what)
-
-    def check(self) -> None:
-        """Go on."""
-
-
-def shown_sizes(path: Path, data_type: str) -> Iterator[int]:
+def sizes_seen(path: Path) -> Iterator[int]:
     """The number of different records that a reader sees of each unit that is shown."""
-    for folder in (path / data_type).glob("company=*"):
-        yield len({id_ for part in sorted(folder.glob("part-*")) for id_ in _ids(part)})
-
-
-def _ids(part: Path) -> list[Any]:
-    if part.name.endswith(".ndjson"):
-        return re.findall(rb'^{"id":"([^"]*)"', part.read_bytes(), re.MULTILINE)
-    ids: list[Any] = pq.ParquetFile(part).read(["id"])["id"].to_pylist()
-    return ids
+    for folder in (path / "invoices").glob("company=*"):
+        yield len({row["id"] for part in folder.glob("part-*") for row in records_in(part)})

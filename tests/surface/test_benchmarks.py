@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 from attrs import evolve
@@ -19,12 +19,7 @@ from benchmarks._contenders import ContenderFailedError, Peer, in_turn
 from benchmarks._machine import cpu_seconds, facts
 from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
 from benchmarks.peers import _frame
-from integration_sdk import Client
-from integration_sdk._store.memory import MemoryDocuments
-from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import run_virtual
-from tests.proofs.pull_crashes import KeptStore
-from tests.support.pull_support import now
 
 
 def rows(ours: float, theirs: float = 8.0) -> Rows:
@@ -52,7 +47,7 @@ def question(*goals: Goal, ours: float = 4.0) -> Question:
 
 def test_every_question_says_what_it_asks() -> None:
     """Each question has a name for the command line, ends as questions do, and has sound goals."""
-    named = {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes", "scale_pull"}
+    named = {"streaming", "pushing", "journal_cost", "import_time", "scale_pushes"}
     assert named <= set(command.QUESTIONS)
     for name, one in command.QUESTIONS.items():
         assert name == one.name
@@ -325,49 +320,3 @@ def test_a_small_run() -> None:
 
     assert row.figures["settled"].median == 500
     assert row.figures["MiB grown"].median >= 0
-
-
-def test_a_small_day() -> None:
-    """What is used most takes all of its time, and says so."""
-    row = run_virtual(scale.pull_day(2_000, rate=50.0, trips=1_000.0, tasks=1_000.0))
-
-    assert row.figures["minutes"].median == pytest.approx(2_000 / 50 / 60, rel=0.02)
-    assert row.note == "rate breaks first"
-    assert row.figures["of the store"].median == pytest.approx(0.25, rel=0.05)
-
-
-class Counted:
-    """Documents whose calls are counted."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._documents = MemoryDocuments()
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls += 1
-        return getattr(self._documents, name)
-
-
-async def test_a_days_unit_makes_the_trips_that_are_simulated(tmp_path: Path) -> None:
-    """A second pull of a company in which little has changed: trips to the store, one request."""
-    calls, requests = [], []
-    async with (
-        Sandbox(companies=3, invoices=50) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-    ):
-        documents: Any = Counted()
-        pull: dict[str, Any] = {"to": tmp_path, "store": KeptStore(documents)}
-        companies = [company.id for company in sandbox.companies]
-        await client.pull(["invoices"], **pull)
-        for some in (companies[:1], companies):
-            for company in some:
-                changes = {"note": "new", "modifiedDate": now()}
-                sandbox.data_set(company, "invoices").edit_at(3, changes)
-            documents.calls = 0
-            receipt = await client.pull(["invoices"], **pull, companies=some)
-            assert receipt.rows == len(some)
-            calls.append(documents.calls)
-            requests.append(sum(unit.requests for unit in receipt.units))
-
-    assert calls[1] - calls[0] == 2 * scale.TRIPS
-    assert requests[1] - requests[0] == 2 * scale.REQUESTS

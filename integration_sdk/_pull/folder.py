@@ -1,0 +1,275 @@
+"""A folder of parts: ``PATH/<type>/company=<id>/part-00000.parquet``.
+
+A part is written as a temporary file, synced and renamed; then the unit's state counts it, in
+``PATH/_state``. A generation that is not whole is staged there and replaces what is shown by one
+exchange of names. What a crash leaves between two of these steps is removed, or recognized as
+done, by `begin`. One process has the folder, and with Dask one worker each unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gzip
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2s
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+from attrs import define, field
+from msgspec.structs import replace
+
+from integration_sdk._checks import needed
+from integration_sdk._pull.unit import Batch, Moved, Place, State, Unit
+from integration_sdk._system import lock, lock_byte, sync_directory, unlock, unlock_byte
+from integration_sdk.errors import ConfigurationError, PullError
+
+T = TypeVar("T")
+LINES: Final = 256
+"""Lines that are joined at a time: few enough for the cache of a processor."""
+_COLUMNS: Final = 0
+"""Byte of the lock file for columns; the others are units'."""
+_HERE: Final = -100  # AT_FDCWD
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE
+
+
+@define(eq=False)
+class Folder:
+    """Parts in folders below *path*.
+
+    Args:
+        format: "ndjson" or "parquet"; None for the folder's own, or ndjson.
+        compression: "gz" for ndjson, or None.
+        shared: Whether another process has the folder, for whose run this one reads units.
+    """
+
+    path: Path
+    format: str | None = None
+    compression: str | None = None
+    shared: bool = False
+    _lock: int = field(init=False, default=-1)
+    _units: int = field(init=False, default=-1)
+    _kinds: dict[Path, dict[str, str]] = field(init=False, factory=dict)
+    _learning: threading.Lock = field(init=False, factory=threading.Lock)
+    _threads: ThreadPoolExecutor = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.format == "parquet":
+            needed("pyarrow", "arrow", "parquet")
+            if self.compression:
+                raise ConfigurationError("compression is for ndjson; parquet is compressed anyway")
+        # As many parts as are packed at a time take memory.
+        self._threads = ThreadPoolExecutor(2, "pull")
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    async def open(self) -> set[str]:
+        """Lock the folder; return the ids of the companies whose records it holds."""
+        return await self._do(self._open)
+
+    def _open(self) -> set[str]:
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigurationError(f"{self.path} is not a folder")
+        state = self.path / "_state"
+        settings = state / "folder.json"
+        others = [one.name for one in self.path.glob("*") if one != state]
+        if not settings.exists() and (others or self.shared):
+            raise ConfigurationError(f"{self.path} was not written by a pull, it holds {others}")
+        state.mkdir(parents=True, exist_ok=True)
+        self._units = os.open(state / ".units", os.O_RDWR | os.O_CREAT, 0o600)
+        if not self.shared:
+            self._lock = os.open(state / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                lock(self._lock)
+            except BlockingIOError:
+                raise ConfigurationError(f"{self.path} is being written by another pull") from None
+        if not settings.exists():
+            kept = {"format": self.format or "ndjson", "compression": self.compression}
+            put(settings, json.dumps(kept).encode())
+        kept = json.loads(settings.read_bytes())
+        if self.format is None:
+            self.format, self.compression = kept["format"], self.compression or kept["compression"]
+        if kept != {"format": self.format, "compression": self.compression}:
+            raise ConfigurationError(
+                f"{self.path} was written as {'.'.join(filter(None, kept.values()))}, "
+                f"not {'.'.join(filter(None, (self.format, self.compression)))}"
+            )
+        found = state.glob("*/company=*")
+        return {unquote(one.name.removesuffix(".json").partition("=")[2]) for one in found}
+
+    async def aclose(self) -> None:
+        """Let another pull write here."""
+        self._threads.shutdown()
+        if self._lock >= 0:
+            unlock(self._lock)
+        if self._units >= 0:
+            os.close(self._units)
+        self._lock = self._units = -1
+
+    async def _do(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    # Units
+
+    async def begin(self, unit: Unit, *, full: bool) -> bool:
+        """Take the unit, remove what was not committed, and load its state.
+
+        Raises:
+            PullError: A part is missing that was written, and the read is not a *full* one.
+        """
+        return await self._do(self._begin, unit, full)
+
+    def _begin(self, unit: Unit, full: bool) -> bool:
+        if not lock_byte(self._units, _byte(unit.place)):
+            return False
+        place, shown, staged = self._places(unit.place)
+        unit.saved = place.read_text() if place.exists() else ""
+        state = msgspec.json.decode(unit.saved, type=State) if unit.saved else State()
+        mark = shown / "_generation"
+        if unit.saved and mark.exists() and int(mark.read_text()) == state.generation:
+            state = replace(state, live=state.generation)  # perhaps this was not recorded
+        if state.is_live:
+            shutil.rmtree(staged, ignore_errors=True)
+        lacking = {*range(state.first, state.parts)}
+        for part in (shown if state.is_live else staged).glob("part-*"):
+            number = int(part.name.partition(".")[0].removeprefix("part-"))
+            if number not in lacking or part.suffix == ".tmp":
+                part.unlink()
+            lacking.discard(number)
+        if lacking and not full:
+            raise PullError(
+                f"{self.path} lacks part-{min(lacking):05} of {unit.place}, which was written; "
+                "full=True (--full) reads it again"
+            )
+        unit.state = state
+        return True
+
+    async def commit(self, unit: Unit, batch: Batch, after: State) -> None:
+        """Write a part and the state that counts it, and show a generation that is whole."""
+        await self._do(self._commit, unit, batch, after)
+
+    def _commit(self, unit: Unit, batch: Batch, after: State) -> None:
+        place, shown, staged = self._places(unit.place)
+        before = unit.state
+        if (place.read_text() if place.exists() else "") != unit.saved:
+            raise Moved
+        if after.generation != before.generation:
+            shutil.rmtree(staged, ignore_errors=True)
+            unit.receipt.rows = unit.receipt.rows if before.is_live else 0
+        if batch.items:
+            unit.receipt.mended += batch.clean()
+            self._add(unit, batch, shown if before.is_live else staged, staged)
+            unit.receipt.rows += len(batch.items)
+            after = replace(after, parts=before.parts + 1)
+        if after.live != before.live:
+            self._save(unit, place, replace(after, live=before.live))
+            staged.mkdir(parents=True, exist_ok=True)
+            put(staged / "_generation", str(after.generation).encode())
+            shown.parent.mkdir(parents=True, exist_ok=True)
+            exchange(staged, shown)
+            sync_directory(shown.parent)
+        self._save(unit, place, after)
+        if after.is_live:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def _save(self, unit: Unit, place: Path, state: State) -> None:
+        unit.state, unit.saved = state, msgspec.json.encode(state).decode()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        put(place, unit.saved.encode())
+
+    async def release(self, unit: Unit) -> None:
+        """Let others have the unit."""
+        if self._units >= 0:
+            unlock_byte(self._units, _byte(unit.place))
+
+    def _places(self, place: Place) -> tuple[Path, Path, Path]:
+        """Return the file of the unit's state, and the folders of what is shown and staged."""
+        data_type, *names = (quote(name, safe="") for name in place)
+        levels = zip(("company", "connection", "account"), names, strict=True)
+        below = Path(data_type, *(f"{level}={name}" for level, name in levels if name))
+        state = self.path / "_state"
+        return state / f"{below}.json", self.path / below, state / "staged" / below
+
+    # Parts
+
+    def _add(self, unit: Unit, batch: Batch, folder: Path, staged: Path) -> None:
+        """Write the next part of *folder*, whole or not at all."""
+        for one in (folder, staged):
+            one.mkdir(parents=True, exist_ok=True)
+        name = f"part-{unit.state.parts:05}"
+        new = staged / f"{name}.tmp"  # not where readers would find it
+        try:
+            with new.open("wb") as file:
+                if self.format == "parquet":
+                    self._write_parquet(file, unit.place.data_type, batch.items)
+                else:
+                    write_lines(file, batch.items, self.compression)
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(folder / ".".join(filter(None, (name, self.format, self.compression))))
+        except OSError:
+            new.unlink(missing_ok=True)  # it may have filled the disk
+            raise
+        sync_directory(folder)
+
+    def _write_parquet(self, file: IO[bytes], data_type: str, items: list[bytes]) -> None:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+        from integration_sdk._records.columns import table  # noqa: PLC0415 - needs pyarrow
+
+        place = self.path / "_state" / f"{quote(data_type, safe='')}.columns.json"
+        known, latest = None, self._kinds.get(place, {})
+        while latest != known:  # again with what other parts have taught meanwhile
+            known = latest
+            rows = table(items, learned := dict(known))
+            with self._learning:  # of threads; the other lock is of processes
+                lock_byte(self._units, _COLUMNS, wait=True)
+                latest = json.loads(place.read_bytes()) if place.exists() else {}
+                if latest == known and learned != known:  # on record before they are used
+                    put(place, json.dumps(learned).encode())
+                unlock_byte(self._units, _COLUMNS)
+        self._kinds[place] = learned
+        pq.write_table(rows, file, compression="zstd")
+
+
+def write_lines(file: IO[bytes], items: list[bytes], compression: str | None) -> None:
+    """Write a record a line, as the service wrote it."""
+    if compression == "gz":
+        file.write(gzip.compress(b"\n".join(items) + b"\n", 6, mtime=0))
+        return
+    for start in range(0, len(items), LINES):
+        file.write(b"\n".join(items[start : start + LINES]) + b"\n")
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a small file, whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    sync_directory(path.parent)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Put folder *one* in the place of *other* in one step; in two, where the system cannot."""
+    c = ctypes.CDLL(None, use_errno=True)
+    names = _HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE
+    if other.exists() and (not hasattr(c, "renameat2") or c.renameat2(*names)):
+        other.rename(one.with_name(f"old-{one.name}"))
+    if not other.exists():
+        one.rename(other)
+
+
+def _byte(place: Place) -> int:
+    """Return which byte of the lock file stands for *place*."""
+    return 1 + int.from_bytes(blake2s("/".join(place).encode(), digest_size=7).digest())

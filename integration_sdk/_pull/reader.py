@@ -1,0 +1,211 @@
+"""Reads a unit and has it written: a part is committed while the next one is being read."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from attrs import define, field
+from msgspec.structs import replace
+
+from integration_sdk._context import RequestContext
+from integration_sdk._options_given import PullOptions
+from integration_sdk._pull._shim import raw_pages
+from integration_sdk._pull.databases import DuckDb, Postgres
+from integration_sdk._pull.folder import Folder
+from integration_sdk._pull.sql import SqlSink
+from integration_sdk._pull.unit import Batch, Moved, Unit, Unusable
+from integration_sdk._resources import Company, Listing
+from integration_sdk._store2.postgres import is_url, shown
+from integration_sdk.errors import (
+    BadRequest,
+    ConfigurationError,
+    Conflict,
+    IntegrationError,
+    NotFound,
+    PaginationError,
+    PaymentRequired,
+    PullError,
+    Unauthorized,
+)
+
+T = TypeVar("T")
+PAGE_SIZE: Final = 1_000
+LIST_BYTES: Final = 4 << 20
+"""What a list needs for its pages; fewer units are read at a time if there is less."""
+ATTEMPTS: Final = 20
+"""How often a unit is begun again because its state on record has changed."""
+LOOKS: Final = 3
+"""How often two totals are compared, in case the list changes between them."""
+TAKEN: Final = 1.0
+"""Seconds until a unit that another process has is tried again."""
+ENDS_RUN: Final = (ConfigurationError, PaymentRequired, Unauthorized, Unusable)
+
+
+@define(eq=False)
+class UnitReader:
+    """Reads units into a sink, *at_once* at a time; *stopped_by* says why no more can be read."""
+
+    _context: RequestContext
+    _sink: Folder | SqlSink
+    _options: PullOptions
+    at_once: int
+    stopped_by: IntegrationError | None = None
+    _list_bytes: int = field(init=False)
+    _part_bytes: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        half = self._options.max_bytes // 2
+        self.at_once = max(1, min(self.at_once, self._options.at_once, half // LIST_BYTES))
+        self._list_bytes = half // self.at_once
+        # Twice, since a unit is read on while its last part is written.
+        self._part_bytes = min(self._options.part_bytes, self._list_bytes // 2)
+
+    async def read(self, unit: Unit) -> bool:
+        """Read *unit* to its end and write it; return False if another process has it."""
+        receipt = unit.receipt
+        try:
+            for attempt in range(ATTEMPTS):
+                with suppress(Moved):
+                    return await self._begin_and_read(unit)
+                await asyncio.sleep(0.1 * attempt)
+            raise PullError(f"{unit.place}: what is on record of it changes all the time")
+        except Conflict:
+            receipt.skipped = "not ready" if unit.is_linked else "not linked"
+        except NotFound:
+            receipt.skipped = "not found"
+        except IntegrationError as error:
+            receipt.error = error
+        except OSError as error:
+            kind = Unusable if error.errno in {errno.ENOSPC, errno.EDQUOT} else PullError
+            receipt.error = kind(f"{unit.place} cannot be written, run again to go on: {error}")
+        finally:
+            unit.pager = None
+            await to_the_end(self._sink.release(unit))
+        if isinstance(receipt.error, ENDS_RUN):
+            self.stopped_by = receipt.error
+        return True
+
+    async def _begin_and_read(self, unit: Unit) -> bool:
+        full = self._options.full and not unit.begun
+        if not await to_the_end(self._sink.begin(unit, full=full)):
+            return False
+        if full or unit.state.snapshot:
+            await self._renew(unit, snapshot=unit.state.snapshot and not full)
+        unit.begun = True
+        try:
+            state = unit.state
+            if state.snapshot or state.cursor is not None or await self._is_dated(unit):
+                await self._read_on(unit)
+                return True
+        except (BadRequest, PaginationError):
+            if unit.state.snapshot:
+                raise
+        await self._renew(unit, snapshot=True)  # it cannot be read by changes
+        await self._read_on(unit)
+        return True
+
+    async def _renew(self, unit: Unit, *, snapshot: bool) -> None:
+        await to_the_end(self._sink.commit(unit, Batch(), unit.state.renewed(snapshot=snapshot)))
+
+    async def _read_on(self, unit: Unit) -> None:
+        unit.pager = pager = self._records(unit).list(
+            changed_since=None if unit.state.snapshot else "beginning",
+            cursor=unit.state.cursor,
+            page_size=PAGE_SIZE,
+            max_bytes=self._list_bytes,
+        )
+        batch, size, failed = Batch(), 0, None
+        writing: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(raw_pages(pager)) as pages:
+                async for page in pages:
+                    batch.pages.append(page)
+                    batch.items += page.items
+                    size += sum(map(len, page.items))
+                    if size >= self._part_bytes:
+                        await to_the_end(writing)
+                        writing = asyncio.create_task(self._write(unit, batch, pager.cursor))
+                        batch, size = Batch(), 0
+        except (BadRequest, PaginationError):
+            raise
+        except IntegrationError as error:  # what was read before it is kept
+            failed = error
+        finally:
+            unit.receipt.requests += pager.report.requests
+            unit.receipt.waits += pager.report.waits
+            await to_the_end(writing)
+        await to_the_end(self._write(unit, batch, pager.cursor, is_end=failed is None))
+        if failed is not None:
+            raise failed
+
+    async def _write(self, unit: Unit, batch: Batch, cursor: str, *, is_end: bool = False) -> None:
+        state = unit.state
+        after = replace(
+            state,
+            cursor=None if state.snapshot else cursor,
+            read=state.read + len(batch.items),
+            live=state.generation if is_end else state.live,
+        )
+        if after != state:
+            await self._sink.commit(unit, batch, after)
+
+    async def _is_dated(self, unit: Unit) -> bool:
+        """Return whether all records can be read by changes: a filter omits those without a date.
+
+        Two lists are compared, again if one changed between them.
+        """
+        for _ in range(LOOKS):
+            dated = await self._records(unit).list(changed_since="beginning", page_size=1)
+            whole = await self._records(unit).list(page_size=1)
+            unit.receipt.requests += 2
+            if (dated.total_results or 0) >= (whole.total_results or 0):
+                return True
+        return False
+
+    def _records(self, unit: Unit) -> Listing[Any]:
+        data_type, company_id, connection_id, account_id = unit.place
+        company = Company(self._context, company_id)
+        if account_id:
+            return company.connection(connection_id).bank_accounts.transactions(account_id)
+        if connection_id:
+            return company.connection(connection_id).data(data_type)
+        return company.data(data_type)
+
+
+async def to_the_end(work: Awaitable[T] | None) -> T | None:
+    """Await *work*, however often the caller is cancelled: it would go on behind the caller."""
+    if work is None:
+        return None
+    running = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        running.result()
+        raise
+
+
+def open_sink(options: PullOptions, *, shared: bool = False) -> Folder | SqlSink:
+    """Return the place to write to.
+
+    Raises:
+        ConfigurationError: The format does not write there, or a package is missing.
+    """
+    to, format_ = str(options.to), options.format
+    if format_ is None:
+        format_ = "postgres" if is_url(to) else "duckdb" if to.endswith(".duckdb") else None
+    if not is_url(to) if format_ == "postgres" else "://" in to:
+        place = "postgresql:// URL" if format_ == "postgres" else "path"
+        raise ConfigurationError(f"{format_ or 'a folder'} is at a {place}, not {shown(to)}")
+    if format_ == "postgres":
+        return SqlSink(Postgres(to))
+    if format_ == "duckdb":
+        return SqlSink(DuckDb(Path(to)))
+    return Folder(Path(to), format_, options.compression, shared)
