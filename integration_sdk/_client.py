@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from ssl import SSLContext
-from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 import aiohttp
-from attrs import evolve
+from attrs import NOTHING, evolve
 from yarl import URL
 
 from integration_sdk import _checks
@@ -50,12 +49,7 @@ ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 
 
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-_NOT_GIVEN: Any = _NotGiven()
+_NOT_GIVEN: Any = NOTHING
 
 
 class Client:
@@ -180,19 +174,13 @@ class Client:
         self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
-        caller = getattr(self, "_context", None)  # None while __init__ raises
-        where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
-        return f"<Client of {where}>"
+        made = getattr(self, "_context", None)  # None while __init__ raises
+        return f"<Client of {made.session.base_url}, {made.dialect.name}>" if made else "<Client>"
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self, *, drain: float | None = None) -> None:
@@ -504,13 +492,8 @@ class Client:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        given: dict[str, Any] = {
-            "timeout": timeout,
-            "read_timeout": read_timeout,
-            "retry": retry,
-            "priority": priority,
-        }
-        changes = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
+        options = {name: value for name, value in locals().items() if name != "self"}
+        changes = {name: value for name, value in options.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True
         if "retry" in changes:

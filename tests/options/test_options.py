@@ -12,7 +12,7 @@ import attrs
 import msgspec
 import pytest
 
-from integration_sdk import Problem, ProblemCode, PushOptions, Severity
+from integration_sdk import Problem, ProblemCode, PushOptions
 from integration_sdk._records.shapes import structure
 from integration_sdk.models import PropertyDescription
 
@@ -180,7 +180,7 @@ def test_choice_without_a_value_leaves_the_list_open() -> None:
     assert described.check({"type": "Invoice"}) == []
     assert described.check({"type": "note"}) == []
     (problem,) = described.check({"type": "inv-1"})
-    assert (problem.code, problem.severity) == ("not_a_choice", Severity.WARNING)
+    assert (problem.code, problem.is_error) == ("not_a_choice", False)
     assert problem.message == 'type should be "Invoice" or "note", not "inv-1".'
     assert found(described.check({"type": 5})) == [("type", "wrong_type")]
 
