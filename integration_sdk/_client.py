@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from ssl import SSLContext
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import aiohttp
 from attrs import NOTHING, evolve
@@ -43,7 +43,7 @@ from integration_sdk._resources import Companies, Company, Profile, refuse_wrong
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import Answer, PushOperation, PushRequest, Quota
+from integration_sdk.models import PushOperation, PushRequest, Quota
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -410,36 +410,10 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        options = PullOptions(
-            data_types=data_types,
-            to=to,
-            format=format,
-            companies=companies,
-            full=full,
-            compression=compression,
-            at_once=at_once,
-            max_bytes=max_bytes,
-            part_bytes=part_bytes,
-            dask=dask,
-        )
-        return Pull(self._context, options)
+        return Pull(self._context, given(PullOptions, locals()))
 
     # The rest
 
-    @overload
-    async def request(
-        self, method: str, path: str, *, params: Mapping[str, object] | None = ..., json: Any = ...
-    ) -> Any: ...
-    @overload
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = ...,
-        json: Any = ...,
-        raw: Literal[True],
-    ) -> Answer: ...
     async def request(
         self,
         method: str,
@@ -451,6 +425,7 @@ class Client:
     ) -> Any:
         """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
+        With *raw* it returns an `Answer`: status, headers and bytes, of a PDF for example.
         GET, HEAD and OPTIONS are retried like reads, other methods like writes.
 
         Args:
@@ -458,7 +433,7 @@ class Client:
             path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
-            raw: True to return an `Answer` with status, headers and bytes, for what is not JSON.
+            raw: Whether to return the answer as it came.
 
         Raises:
             ApiError: The service answered with an error.
@@ -466,9 +441,7 @@ class Client:
         refuses = self.dialect.refuses_with_503
         request = requests.custom(method, path, params=params, json=json, refuses_with_503=refuses)
         request = requests.with_replacement(self.dialect, request)
-        if raw:
-            return await self._context.answer(request)
-        return await self._context.json(request)
+        return await (self._context.answer if raw else self._context.json)(request)
 
     def with_options(
         self,
