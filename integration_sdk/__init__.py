@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:  # type checkers would take any name for one of these
 
     def __getattr__(name: str) -> Any:
-        names = {} if name.startswith("__") and name != "__all__" else _table()
+        names = {} if name.startswith("_") and name != "__all__" else _table()
         if name not in names:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return names[name]

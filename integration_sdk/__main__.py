@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
     try:
-        from integration_sdk import cli  # noqa: PLC0415 (its packages are an extra)
+        from integration_sdk.cli import main as command  # noqa: PLC0415 (its packages are an extra)
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in {"cyclopts", "rich"}:
             raise
@@ -18,7 +18,7 @@ def main() -> None:
     except KeyboardInterrupt:  # the packages take half a second
         sys.stderr.write("integration-sdk: interrupted\n")
         sys.exit(130)
-    sys.exit(cli.main())
+    sys.exit(command())
 
 
 if __name__ == "__main__":

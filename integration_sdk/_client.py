@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from ssl import SSLContext
-from typing import Any, Literal, Self
+from types import TracebackType
+from typing import Any, Literal, Self, overload
 
 import aiohttp
-from attrs import NOTHING, evolve
+from attrs import evolve
 from yarl import URL
 
 from integration_sdk import _checks
@@ -43,13 +44,18 @@ from integration_sdk._resources import Companies, Company, Profile, refuse_wrong
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import PushOperation, PushRequest, Quota
+from integration_sdk.models import Answer, PushOperation, PushRequest, Quota
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 
 
-_NOT_GIVEN: Any = NOTHING
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+_NOT_GIVEN: Any = _NotGiven()
 
 
 class Client:
@@ -174,13 +180,19 @@ class Client:
         self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
-        made = getattr(self, "_context", None)  # None while __init__ raises
-        return f"<Client of {made.session.base_url}, {made.dialect.name}>" if made else "<Client>"
+        caller = getattr(self, "_context", None)  # None while __init__ raises
+        where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
+        return f"<Client of {where}>"
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         await self.aclose()
 
     async def aclose(self, *, drain: float | None = None) -> None:
@@ -410,10 +422,36 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        return Pull(self._context, given(PullOptions, locals()))
+        options = PullOptions(
+            data_types=data_types,
+            to=to,
+            format=format,
+            companies=companies,
+            full=full,
+            compression=compression,
+            at_once=at_once,
+            max_bytes=max_bytes,
+            part_bytes=part_bytes,
+            dask=dask,
+        )
+        return Pull(self._context, options)
 
     # The rest
 
+    @overload
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, object] | None = ..., json: Any = ...
+    ) -> Any: ...
+    @overload
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = ...,
+        json: Any = ...,
+        raw: Literal[True],
+    ) -> Answer: ...
     async def request(
         self,
         method: str,
@@ -425,7 +463,6 @@ class Client:
     ) -> Any:
         """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
-        With *raw* it returns an `Answer`: status, headers and bytes, of a PDF for example.
         GET, HEAD and OPTIONS are retried like reads, other methods like writes.
 
         Args:
@@ -433,7 +470,7 @@ class Client:
             path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
-            raw: Whether to return the answer as it came.
+            raw: True to return an `Answer` with status, headers and bytes, for what is not JSON.
 
         Raises:
             ApiError: The service answered with an error.
@@ -441,7 +478,9 @@ class Client:
         refuses = self.dialect.refuses_with_503
         request = requests.custom(method, path, params=params, json=json, refuses_with_503=refuses)
         request = requests.with_replacement(self.dialect, request)
-        return await (self._context.answer if raw else self._context.json)(request)
+        if raw:
+            return await self._context.answer(request)
+        return await self._context.json(request)
 
     def with_options(
         self,
@@ -465,8 +504,13 @@ class Client:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        options = {name: value for name, value in locals().items() if name != "self"}
-        changes = {name: value for name, value in options.items() if value is not _NOT_GIVEN}
+        given: dict[str, Any] = {
+            "timeout": timeout,
+            "read_timeout": read_timeout,
+            "retry": retry,
+            "priority": priority,
+        }
+        changes = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True
         if "retry" in changes:

@@ -1,9 +1,9 @@
 """The command ``integration-sdk``: a sandbox, a demo, bulk pushes and pulls, and their journal.
 
-Each command is an async function in a module of its own, and its docstring is its ``--help``. To
-add one, register it below. Exit codes: 0 success, 1 failure of some records or of the service, 2
-wrong usage, 3 a push is in doubt, 130 interrupted. Errors are one line on stderr; results go to
-stdout.
+Each command is an async function in a module of its own, which is imported when it runs; its
+docstring is its ``--help``. To add one, give it a line below. Exit codes: 0 success, 1 not all of
+it, or the service, database or file could not be used, 2 wrong usage, 130 interrupted. Errors are
+one line on stderr; results go to stdout.
 """
 
 from __future__ import annotations
@@ -11,95 +11,85 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from inspect import iscoroutine
 from io import TextIOWrapper
+from typing import Final
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter
 
-from integration_sdk import __version__
-from integration_sdk.cli._display import Stderr, discard, say
-from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, WRONG_USAGE
+from integration_sdk._version import __version__
+from integration_sdk.cli import _display as display
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
-app = App(
-    name="integration-sdk",
-    help="Asyncio client for the Data Integration Service API.",
-    version=__version__,
-    default_parameter=Parameter(negative_iterable=()),
-    suppress_keyboard_interrupt=False,
-)
-_pushes = App(name="pushes", help="Show, decide and finish the pushes in a journal.")
-_store = App(name="store", help="Prepare a PostgreSQL database that many processes share.")
-
-# By path, so that only the module of the command that runs is imported.
-app.command(f"{__name__}._sandbox:sandbox")
-app.command(f"{__name__}._demo:demo")
-app.command(f"{__name__}._plan:plan")
-app.command(f"{__name__}._push:push")
-app.command(f"{__name__}._pull:pull")
-app.command(f"{__name__}._crashtest:crashtest")
-app.command(_pushes)
-app.command(_store)
-_pushes.command(f"{__name__}._journals:list_", name="list")
-_pushes.command(f"{__name__}._push:resume")
-_pushes.command(f"{__name__}._journals:resolve")
-_store.command(f"{__name__}._journals:migrate")
+COMMANDS: Final = {
+    "demo": "Stream invoices and push records at the same time, while requests get 429 or 503.",
+    "sandbox": "Serve a sandbox of the service until Ctrl-C or SIGTERM.",
+    "companies": "List the companies of the account and their connections, with their ids.",
+    "options": "Show what records of a data type a connection accepts.",
+    "push": "Push the records of an NDJSON file: outcomes on stdout, progress on stderr.",
+    "pull": "Write the records of companies into files or a database, each state once.",
+    "crashtest": "Kill and freeze a program against a sandbox; find what it has doubled or lost.",
+}
+JOURNAL: Final = {
+    "list": "Show the pushes in a journal, by state.",
+    "resume": "Finish what a journal holds: send what is queued, search for lost pushes, wait.",
+    "resolve": "Record a decision about a push in doubt.",
+}
+WITHOUT_A_COMMAND: Final = frozenset({"--help", "-h", "pushes", "--version"})
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; None takes the process's arguments."""
+def main() -> int:
+    """Run the command of the process's arguments and return its exit code."""
     try:
-        return asyncio.run(run(sys.argv[1:] if arguments is None else arguments))
+        return asyncio.run(run(sys.argv[1:]))
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+        return _failed("interrupted", display.INTERRUPTED)
 
 
 async def run(arguments: Sequence[str]) -> int:
-    """Run a command within a loop that runs already, and return its exit code."""
+    """Run a command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every terminal writes UTF-8
-    if set(arguments[-1:]) <= {"--help", "-h", "pushes", "store"}:  # a help that lists commands
-        for group in (app, _pushes, _store):
-            list(group.subapps)  # imported, since their docstrings are shown
+    if not sys.stdout:
+        why = "standard output is closed, and results are written to it"
+        return _failed(why, display.WRONG_USAGE)
     try:
-        code = await app.run_async(
-            arguments, exit_on_error=False, print_error=False, result_action="return_value"
-        )
-    except UnusedCliTokensError as error:
-        return _fail(f"unexpected: {' '.join(error.unused_tokens or ())}; see --help", WRONG_USAGE)
-    except MissingArgumentError as error:
-        return _fail(_missing(error), WRONG_USAGE)
+        app = _app(is_list=WITHOUT_A_COMMAND.issuperset(arguments))
+        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        result = command(*bound.args, **bound.kwargs)
+        return (await result if iscoroutine(result) else 0) or 0
     except (CycloptsError, ConfigurationError) as error:
-        return _fail(error, WRONG_USAGE)
+        return _failed(error, display.WRONG_USAGE)
+    except display.Interrupted as error:
+        return _failed(error, display.INTERRUPTED)
     except IntegrationError as error:
-        return _fail(error, SOME_DID_NOT)
+        return _failed(error, display.NOT_ALL)
     except OSError as error:  # a port that is in use, a help text on a full disk
-        _discard_unwritten()
-        return _fail(error.strerror or error, SOME_DID_NOT)
-    return code if isinstance(code, int) else 0
+        if sys.stdout:
+            display.discard(sys.stdout)
+        return _failed(error.strerror or error, display.NOT_ALL)
 
 
-def _missing(error: MissingArgumentError) -> str:
-    """Return what a command line lacks, in the words of the help."""
-    if error.keyword is not None:
-        return f"{error.keyword} needs a value"
-    argument = error.argument
-    if argument is None:
-        return str(error)
-    name = argument.name
-    if argument.field_info.kind is not argument.field_info.KEYWORD_ONLY:
-        name = name.removeprefix("--").upper()
-    command = " ".join(["integration-sdk", *(error.command_chain or ())])
-    return f"{name} is missing; see {command} --help"
+def _app(*, is_list: bool) -> App:
+    """Return the command; a list of commands has a line for each, and imports none."""
+    app = App(
+        name="integration-sdk",
+        help="Asyncio client for the Data Integration Service API.",
+        help_format="plaintext" if is_list else "markdown",  # whose parser is large
+        version=__version__,
+        default_parameter=Parameter(negative_iterable=()),
+        suppress_keyboard_interrupt=False,
+    )
+    pushes = App(name="pushes", help="Show, decide and finish the pushes in a journal.")
+    for group, module, commands in ((app, "", COMMANDS), (pushes, "_journal", JOURNAL)):
+        for name, line in commands.items():
+            path = f"{__name__}.{module or f'_{name}'}:{name}"
+            group.command(path, name=name, help=line if is_list else None)
+    app.command(pushes)
+    return app
 
 
-def _discard_unwritten() -> None:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        discard(sys.stdout)
-
-
-def _fail(error: object, code: int) -> int:
-    say(Stderr(), f"integration-sdk: {' '.join(str(error).split())}")
+def _failed(error: object, code: int) -> int:
+    display.note(f"integration-sdk: {' '.join(str(error).split())}")
     return code

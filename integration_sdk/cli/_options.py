@@ -1,69 +1,103 @@
-"""Options that several commands share: which service, and which part of a store."""
+"""The command that shows push options: as a tree, as a form, as a schema, or as a class."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from json import dumps
 from typing import Annotated, Final
 
-from attrs import field, frozen
-from cyclopts import Parameter
+from attrs import asdict
+from cyclopts import Group, Parameter
+from cyclopts.validators import mutually_exclusive
 
-from integration_sdk._client import ENVIRONMENT_KEY, ENVIRONMENT_URL, Client
-from integration_sdk._store.store import Store
-from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.cli._display import show
+from integration_sdk.cli._service import FROM_ENVIRONMENT, Flag, Service
+from integration_sdk.models import PropertyDescription
 
-Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-ApiKey = Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)]
-
-
-@Parameter(name="*")
-@frozen(kw_only=True)
-class Service:
-    """The service's address, the key, and the dialect it speaks."""
-
-    base_url: Annotated[str | None, Parameter(env_var=ENVIRONMENT_URL)] = None
-    """Address of the service."""
-
-    api_key: ApiKey = field(default=None, repr=False)
-    """API key. Prefer the environment variable: other users can see a command line."""
-
-    published: Flag = False
-    """The service speaks today's public API, not the interface document."""
-
-    def client(self, *, timeout: float = 60.0, rate: float | None = None) -> Client:
-        """Return a client whose calls take at most *timeout* seconds, *rate* of them a second.
-
-        Raises:
-            ConfigurationError: Address or key is missing or invalid.
-        """
-        if not self.base_url:
-            raise ConfigurationError(f"give --base-url, or set {ENVIRONMENT_URL}")
-        if not self.api_key:
-            raise ConfigurationError(f"set {ENVIRONMENT_KEY}, or give --api-key")
-        dialect = Dialect.published() if self.published else Dialect.document()
-        return Client(self.api_key, self.base_url, dialect=dialect, timeout=timeout, rate=rate)
+TYPES: Final = {"Number": "Decimal", "Boolean": "bool", "DateTime": "datetime"}
+SHOWN: Final = 5
+"""Choices of a property that are shown."""
+_AS: Final = Group("Shown as", validator=mutually_exclusive)
 
 
-@Parameter(name="*")
-@frozen(kw_only=True)
-class Scope:
-    """The part of a file or database that a command works with."""
+async def options(
+    data_type: str,
+    *,
+    company: str,
+    connection: str,
+    update: Flag = False,
+    form: Annotated[Flag, Parameter(group=_AS)] = False,
+    schema: Annotated[Flag, Parameter(group=_AS)] = False,
+    class_: Annotated[Flag, Parameter(name="--class", group=_AS)] = False,
+    service: Service = FROM_ENVIRONMENT,
+) -> None:
+    """Show what records of a data type a connection accepts.
 
-    scope: str = "default"
-    """Name of the part of the store to use. A store can hold several, each for one service."""
+    Parameters
+    ----------
+    data_type
+        For example invoices.
+    company
+        Id of the company; `integration-sdk companies` lists them.
+    connection
+        Id of its connection.
+    update
+        Show what updates may hold, instead of new records.
+    form
+        A JSON list of form controls.
+    schema
+        JSON Schema, Draft 2020-12.
+    class_
+        The source of an attrs class, for model= of a list, and for records to push.
+    """
+    async with service.client() as client:
+        books = client.company(company).connection(connection)
+        described = await books.options(data_type, for_update=update)
+    if form:
+        show(dumps([asdict(one) for one in described.form()], indent=2, default=str))
+    elif schema:
+        show(dumps(described.json_schema(), indent=2, default=str))
+    else:
+        lines = _module(described, data_type) if class_ else _tree(described, "")
+        for line in lines:
+            show(line)
 
-    schema: str = "integration_sdk"
-    """Schema of the tables in a PostgreSQL database, as given to `store migrate`."""
 
-    def store(self, where: str) -> Store:
-        """Return the store at *where*, unopened. ConfigurationError: there cannot be one."""
-        return Store(where, self.scope, schema=self.schema)
-
-    def check_unused(self, option: str) -> None:
-        """Refuse what has no effect without *option*, which was not given."""
-        if self != WHOLE:
-            raise ConfigurationError(f"--scope and --schema need {option}")
+def _tree(described: PropertyDescription, indent: str) -> Iterator[str]:
+    for name, one in described.properties.items():
+        choices = [str(choice.value) for choice in one.options or ()]
+        some = ", ".join(choices[:SHOWN]) + f" ... ({len(choices)})" * (len(choices) > SHOWN)
+        what = [one.type, "required" * one.required, some and f"one of {some}", one.description]
+        yield f"{indent}{name}: {'; '.join(filter(None, what))}"
+        yield from _tree(one, f"{indent}  ")
 
 
-FROM_ENVIRONMENT: Final = Service()
-WHOLE: Final = Scope()
+def _module(described: PropertyDescription, data_type: str) -> list[str]:
+    """Return the lines of a module with a class for the records, and for each object in them."""
+    lines = ["from datetime import datetime", "from decimal import Decimal", ""]
+    lines += ["from attrs import define"]
+    _add_class(lines, _class_name(data_type), described)
+    return lines
+
+
+def _add_class(lines: list[str], name: str, described: PropertyDescription) -> str:
+    """Add a class to *lines*, behind those that it needs, and return its name."""
+    fields = []
+    for member, one in described.properties.items():
+        if not member.isidentifier():
+            continue  # no name for a field; it can be sent as a dict
+        kind = TYPES.get(one.type or "", "str")
+        if one.properties:
+            kind = _add_class(lines, name + _class_name(member), one)
+        kind = f"list[{kind}]" if one.type == "Array" else kind
+        fields.append(f"    {_snake(member)}: {kind} | None = None")
+    lines += ["", "", "@define", f"class {name}:", *(fields or ["    pass"])]
+    return name
+
+
+def _class_name(name: str) -> str:
+    return name[:1].upper() + name[1:].removesuffix("s")
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

@@ -1,165 +1,133 @@
-"""The commands that push: a file's records, or what a journal still holds.
-
-What a journal has recorded is never sent twice: a line joins the push that an earlier run began
-for it. The coordinator decides whether they are the same push.
-"""
+"""The command that pushes a file's records, or tells what a push of them would do."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Final, Literal
+from collections import Counter
+from json import dumps
+from typing import Annotated, Any, Final, Literal
 
-from attrs import asdict, frozen
 from cyclopts import Parameter
 
 from integration_sdk._client import Client
-from integration_sdk.cli._display import stdout
-from integration_sdk.cli._journals import Journal
-from integration_sdk.cli._options import FROM_ENVIRONMENT, WHOLE, Flag, Scope, Service
+from integration_sdk._options.check import PushOptions, refuse
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._store.store import Store
+from integration_sdk.cli._display import NOT_ALL, show, show_table
 from integration_sdk.cli._records import Lines, RecordOptions
-from integration_sdk.cli._run import Run
-from integration_sdk.errors import (
-    AccountExpired,
-    ApiError,
-    ConfigurationError,
-    Forbidden,
-    InvalidRecord,
-    ServiceUnavailable,
-    TooManyRequests,
-    Unauthorized,
-)
-from integration_sdk.models import PushRequest
+from integration_sdk.cli._run import USUAL, Following, Run
+from integration_sdk.cli._service import FROM_ENVIRONMENT, NO_JOURNAL, Flag, Journal, Quiet, Service
+from integration_sdk.errors import AccountExpired, ApiError, Forbidden, InvalidRecord, Unauthorized
 
-_STOPS: Final = (
-    AccountExpired,
-    ConfigurationError,
-    ServiceUnavailable,
-    TooManyRequests,
-    Unauthorized,
-)
-"""Errors after which nothing more is pushed; what was pushed keeps its outcome."""
-
-
-@Parameter(name="*")
-@frozen(kw_only=True)
-class Patience:
-    """What is done about lost answers and long waits; options of a coordinator."""
-
-    exclusive: Flag = False
-    """Nobody else pushes this type to this connection. A push whose answer was lost can then be
-    identified without its data."""
-
-    patience: float = 30
-    """Seconds to search the list of pushes for one whose answer was lost."""
-
-    max_pause: float | None = None
-    """Longest wait, in seconds, that the service may ask for before a record is sent. If it asks
-    for more, for example because a daily quota is used up, the command ends with exit code 1.
-    Without it the command waits as long as it takes."""
-
-
-_USUAL: Final = Patience()
+SHOWN: Final = 10
 
 
 async def push(
     records: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     options: RecordOptions,
-    journal: str | None = None,
-    scope: Scope = WHOLE,
+    journal: Journal = NO_JOURNAL,
+    following: Following = USUAL,
     check: Literal["options"] | None = None,
-    max_open: int = 2000,
-    patience: Patience = _USUAL,
+    dry_run: Flag = False,
+    json: Flag = False,
+    quiet: Quiet = False,
     service: Service = FROM_ENVIRONMENT,
 ) -> int:
     """Push the records of an NDJSON file: outcomes on stdout, progress on stderr.
 
     With a journal, run the same command again to continue after any interruption: nothing is sent
     twice. A line that holds no record is INVALID, and the rest is pushed. Ctrl-C stops reading and
-    waits for open pushes, unless the service holds everything back; a second Ctrl-C quits at once.
+    waits for open pushes; a second Ctrl-C quits at once.
 
-    Exit codes: 0 all succeeded; 1 some did not, or the service or journal could not be used; 2
-    wrong usage; 3 some are in doubt; 130 interrupted.
+    Exit codes: 0 all succeeded; 1 some did not, or are in doubt, or the service or journal could
+    not be used; 2 wrong usage; 130 interrupted.
 
     Parameters
     ----------
     records
         A file with one JSON object per line, or - for standard input.
-    journal
-        File that records what is sent; created if missing. Or the postgresql:// URL of a database
-        (needs the extra [postgres]); set PGPASSWORD to keep the password out of the command line.
     check
         Compare each record with the push options first. A record that breaks them is INVALID.
-    max_open
-        Maximum number of pushes without an outcome.
+    dry_run
+        Push nothing. Show what the push options refuse and why, which records are on record, and
+        how many requests the rest takes. Ends with 1 if records are refused.
+    json
+        With --dry-run, print one JSON object instead of tables.
     """
-    stdout()
-    if journal is None:
-        scope.check_unused("--journal")
+    store = journal.store()
     async with service.client() as client:
         with Lines(records) as lines:
-            run = Run(client, Journal(journal, scope) if journal is not None else None, lines)
-            await _try_out(client, options, must_have_options=check is not None)
-            async with run.coordinator(
-                check=check, max_open=max_open, **asdict(patience)
-            ) as pushes:
-                try:
-                    async for _ in pushes.run(_requests(run, lines, options)):
-                        pass  # `Run.hear` has taken it
-                except _STOPS as error:
-                    run.stop(str(error))
-                await run.wait_for_left()
-        return run.conclude()
+            described = await _described(client, options, must=dry_run or check is not None)
+            if dry_run:
+                on_record = {} if journal.is_missing else await _on_record(store)
+                return await _forecast(lines, options, described, on_record, as_json=json)
+            run = Run(client, quiet, lines)
+
+            async def send(pushes: Coordinator) -> None:
+                async for outcome in pushes.run(run.requests(lines, options)):
+                    run.report(outcome)
+
+            return await run.through(store, following, send, check=check)
 
 
-async def _try_out(client: Client, options: RecordOptions, *, must_have_options: bool) -> None:
-    """Check key, address and ids before anything is written to a journal."""
-    books = client.company(options.company).connection(options.connection)
+async def _described(client: Client, wanted: RecordOptions, *, must: bool) -> PushOptions | None:
+    """Return the push options; this checks key, address and ids before anything is on record."""
+    books = client.company(wanted.company).connection(wanted.connection)
     try:
-        await books.options(options.data_type, for_update=options.update_id is not None)
+        return await books.options(wanted.data_type, for_update=wanted.update_id is not None)
     except (Unauthorized, Forbidden, AccountExpired):
         raise
     except ApiError:
-        # Not every data type has options; they are needed only if records are checked.
-        if must_have_options:
+        if must:
             raise
+        return None  # not every data type has options
 
 
-async def _requests(run: Run, lines: Lines, options: RecordOptions) -> AsyncIterator[PushRequest]:
-    async for line in lines:
-        if not line.text.strip():
-            run.outcomes.settled += line.size
-            continue
-        try:
-            request = options.request(line)
-        except InvalidRecord as error:
-            run.outcomes.refuse(line, error)
-        else:
-            run.outcomes.expect(request, line)
-            yield request
+async def _on_record(store: Store | None) -> dict[str | None, str]:
+    """Return the state of each push that a journal holds, by reference."""
+    if store is None:
+        return {}
+    async with store:
+        return {row.reference: row.status or row.state for row in await store.recorded()}
 
 
-async def resume(
-    journal: str,
+async def _forecast(
+    lines: Lines,
+    wanted: RecordOptions,
+    described: PushOptions | None,
+    on_record: dict[str | None, str],
     *,
-    scope: Scope = WHOLE,
-    patience: Patience = _USUAL,
-    service: Service = FROM_ENVIRONMENT,
+    as_json: bool,
 ) -> int:
-    """Finish what a journal holds: send what is queued, search for lost pushes, wait for the rest.
-
-    Outcomes, progress and exit codes are those of push.
-
-    Parameters
-    ----------
-    journal
-        As given to push.
-    """
-    stdout()
-    kept = Journal(journal, scope)
-    kept.check_exists()
-    async with service.client() as client:
-        run = Run(client, kept)
-        async with run.coordinator(**asdict(patience)):
-            await run.wait_for_left()
-        return run.conclude()
+    """Show what a push of *lines* would do, and return the exit code."""
+    refused: list[dict[str, Any]] = []
+    known, new = Counter[str](), set[str | None]()
+    async for number, line in lines:
+        reference = None
+        try:
+            request = wanted.request(number, line)
+            reference = request.reference
+            if described is not None:
+                refuse(described.check(request.record))
+        except InvalidRecord as error:
+            why = {"line": number, "reference": reference, "errors": list(error.reasons)}
+            refused.append(why)
+            continue
+        if reference in on_record or reference in new:
+            known[on_record.get(reference, "repeated")] += 1
+        else:
+            new.add(reference)
+    calls = {"options": 1, "pushes": len(new)}
+    facts = {"new": len(new), "known": dict(known), "refused": refused, "calls": calls}
+    if as_json:
+        show(dumps(facts))
+        return NOT_ALL if refused else 0
+    rows = [(f"{len(new):,}", "would be sent, with a request each; polls are for many at a time")]
+    rows += [(f"{count:,}", f"would not: {state}") for state, count in sorted(known.items())]
+    rows += [(f"{len(refused):,}", "are refused")]
+    show_table("Nothing was pushed", rows)
+    for one in refused[:SHOWN]:
+        show(f"line {one['line']} {one['reference'] or ''}: {'; '.join(one['errors'])}")
+    if len(refused) > SHOWN:
+        show(f"and {len(refused) - SHOWN:,} more; --json has all")
+    return NOT_ALL if refused else 0

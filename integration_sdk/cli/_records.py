@@ -11,17 +11,16 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from decimal import Decimal
-from io import FileIO
 from typing import Annotated, Any, Final, Self
 
 import msgspec
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from integration_sdk._push.agreement import value_at
 from integration_sdk._records.codec import encode_sorted
-from integration_sdk.cli._ends import usable
+from integration_sdk.cli._display import usable
 from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 
@@ -29,32 +28,19 @@ FORMAT: Final = (
     "one JSON object per line (NDJSON), in UTF-8 and not compressed; it is made from CSV by "
     "`mlr --icsv --ojsonl cat FILE`, and from a JSON array by `jq -c '.[]' FILE`"
 )
-_AT_ONCE: Final = 1 << 16
+_LONGEST: Final = 1 << 30
+"""Bytes of a line from a pipe."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = re.compile(rb"\s*\{")
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode  # fractions are sent exactly
 
 
-@frozen
-class Line:
-    """A line of the input; *number* is from 1, as editors count."""
-
-    number: int
-    text: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of it in the file."""
-        return len(self.text) + 1
-
-
 class Lines:
-    """The lines of *source*, a file or ``-``; a ``with`` block around one ``async for``.
+    """The lines of *source*, a file or ``-``, with their numbers from 1; a ``with`` block.
 
     Attributes:
         size: Bytes to read; None for a pipe or a terminal.
-        read: Number of the last line that was yielded.
-        at_end: Whether all lines were yielded.
+        done: Bytes of the lines that were yielded.
 
     Raises:
         ConfigurationError: The source cannot be opened or read.
@@ -62,17 +48,15 @@ class Lines:
 
     def __init__(self, source: str) -> None:
         self._name = "standard input" if source == "-" else source
-        self._file = self._opened(source)
-        found = os.fstat(self._file.fileno())
-        self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
-        self.read, self.at_end = 0, False
-        self._stopped, self._news = False, asyncio.Event()
-
-    def _opened(self, source: str) -> FileIO:
         if source == "-" and not sys.stdin:
             raise ConfigurationError("cannot read standard input: it is closed")
         with usable(f"cannot read {self._name}"):
-            return FileIO(sys.stdin.fileno(), closefd=False) if source == "-" else FileIO(source)
+            path = sys.stdin.fileno() if source == "-" else source
+            self._file = open(path, "rb", closefd=source != "-")  # noqa: SIM115 - see __exit__
+            mode = os.fstat(self._file.fileno())
+        self.size = mode.st_size if stat.S_ISREG(mode.st_mode) else None
+        self._is_pipe = stat.S_ISFIFO(mode.st_mode) or stat.S_ISSOCK(mode.st_mode)
+        self.done, self._stopped, self._pipe = 0, False, asyncio.StreamReader(_LONGEST)
 
     def __enter__(self) -> Self:
         return self
@@ -83,52 +67,23 @@ class Lines:
     def stop(self) -> None:
         """Yield no more lines."""
         self._stopped = True
-        self._news.set()
+        if self._is_pipe:
+            self._pipe.feed_eof()
 
-    async def __aiter__(self) -> AsyncIterator[Line]:
-        held = bytearray()
-        while chunk := await self._chunk():
-            held += chunk
-            if b"\n" not in chunk:
-                continue
-            *texts, held = held.split(b"\n")
-            for text in texts:
-                if self._stopped:
-                    return
-                yield self._line(text)
-        if held and not self._stopped:
-            yield self._line(held)
-            held.clear()
-        self.at_end = not (held or self._stopped)
-
-    def _line(self, text: bytearray) -> Line:
-        self.read += 1
-        return Line(self.read, bytes(text))
-
-    async def _chunk(self) -> bytes:
-        """Return some bytes as soon as there are any; none at the end, or once stopped."""
-        if self.size is None:
-            await self._readable()
-        with usable(f"cannot read the rest of {self._name}"):
-            return b"" if self._stopped else self._file.read(_AT_ONCE) or b""
-
-    async def _readable(self) -> None:
-        """Wait for a pipe, whose read could block the loop for ever."""
-        loop, file = asyncio.get_running_loop(), self._file.fileno()
-        try:
-            loop.add_reader(file, self._news.set)
-        except PermissionError:  # epoll takes no file that is always ready, such as /dev/null
-            return
-        try:
-            await self._news.wait()
-        finally:
-            loop.remove_reader(file)
-        if not self._stopped:
-            self._news.clear()
-
-
-class NoRecord(InvalidRecord):
-    """The line is not a JSON object."""
+    async def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
+        if self._is_pipe:  # reading it could block the loop for ever
+            await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(self._pipe), self._file
+            )
+        number = 0
+        while not self._stopped:
+            with usable(f"cannot read the rest of {self._name}"):
+                line = await self._pipe.readline() if self._is_pipe else self._file.readline()
+            number, self.done = number + 1, self.done + len(line)
+            if line.strip() and not self._stopped:
+                yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if not line:
+                return
 
 
 @Parameter(name="*")
@@ -161,15 +116,15 @@ class RecordOptions:
     timeout_minutes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     """Minutes after which the service gives up on a push that is still Pending."""
 
-    _seen: Counter[int] = field(init=False, default=Factory(Counter))
+    _seen: Counter[bytes] = field(init=False, default=Factory(Counter))
 
-    def request(self, line: Line) -> PushRequest:
-        """Return the push request for *line*.
+    def request(self, number: int, line: bytes) -> PushRequest:
+        """Return the push request for a line.
 
         Raises:
             InvalidRecord: The line holds no record, or the record has no value at a given path.
         """
-        record = _record(line)
+        record = _record(number, line)
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
         named = self.reference and _name(record, self.reference, "--reference")
         return PushRequest(
@@ -186,22 +141,22 @@ class RecordOptions:
     def _content_name(self, record: dict[str, Any], record_id: str | None) -> str:
         """Return a name that depends on content only, with ``.2`` for a second equal record."""
         lane = (self.company, self.connection, self.data_type)
-        digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()
-        short = int.from_bytes(digest[:8])
-        self._seen[short] += 1
-        again = f".{self._seen[short]}" if self._seen[short] > 1 else ""
-        return digest[:16].hex() + again
+        digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()[:16]
+        self._seen[digest[:8]] += 1
+        again = self._seen[digest[:8]]
+        return f"{digest.hex()}.{again}" if again > 1 else digest.hex()
 
 
-def _record(line: Line) -> dict[str, Any]:
-    text = line.text.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.text
-    if not _OBJECT.match(text):  # not decoded: a file that is one list may be larger than memory
-        shown = text[:200].strip()[:40].decode(errors="replace")
-        raise NoRecord(f"line {line.number} is not a JSON object: {shown}")
+def _record(number: int, line: bytes) -> dict[str, Any]:
+    if not _OBJECT.match(line):  # not decoded: a file that is one list may be larger than memory
+        shown = line[:200].strip()[:40].decode(errors="replace")
+        raise InvalidRecord(
+            f"line {number} is not a JSON object: {shown}. The input must be {FORMAT}"
+        )
     try:
-        record: dict[str, Any] = _decode(text)
+        record: dict[str, Any] = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
-        raise NoRecord(f"line {line.number} is not JSON: {error}") from None
+        raise InvalidRecord(f"line {number} is not JSON: {error}") from None
     return record
 
 

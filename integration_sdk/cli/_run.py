@@ -1,255 +1,184 @@
-"""One run of pushes: its display, its interruption, its result.
+"""One run of pushes, by `push` or `pushes resume`: its outcomes, its interruption, its result.
 
-Ctrl-C stops reading and waits for open pushes, but not for a service that blocks everything for
-hours. A second Ctrl-C ends the process at once; a journal survives that like a crash.
+Ctrl-C stops reading and waits for open pushes; a second one ends the process at once. A journal
+survives that like a crash: the next run sends nothing twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
-from attrs import Factory, define, field
-from rich.console import Console
+from attrs import Factory, asdict, define, field, frozen
+from cyclopts import Parameter
+from rich.progress import Progress
 
 from integration_sdk._client import Client
+from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.push import Push, PushEvent
+from integration_sdk._records.codec import encode_value
 from integration_sdk._store.store import Store
-from integration_sdk.cli._display import Bar, Board, Stderr, say
-from integration_sdk.cli._ends import INTERRUPTED, SOME_DID_NOT, hearing_signals
-from integration_sdk.cli._journals import Journal
-from integration_sdk.cli._outcomes import Outcomes
-from integration_sdk.cli._records import FORMAT, Lines
+from integration_sdk.cli import _display as display
+from integration_sdk.cli._records import Lines, RecordOptions
+from integration_sdk.cli._service import Flag
 from integration_sdk.errors import (
+    ConfigurationError,
     Forbidden,
+    IntegrationError,
+    InvalidRecord,
     MethodNotAllowed,
     NotFound,
-    ServiceUnavailable,
-    TooManyRequests,
+    PushInDoubt,
     Unauthorized,
 )
-from integration_sdk.models import OutcomeStatus
+from integration_sdk.models import OutcomeStatus, PushRequest
 
-SECONDS_BETWEEN_LOOKS: Final = 0.1
-PATIENCE: Final = 5.0
-"""Seconds without activity after which an interrupted run ends. A service that names no time is
-asked more often."""
 _HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
 """Refusals that are not about the record, so every other record would be refused too."""
 
 
-def now() -> float:
-    """Return the time of the running loop, in seconds."""
-    return asyncio.get_running_loop().time()
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Following:
+    """How pushes are followed; options of a coordinator."""
+
+    exclusive: Flag = False
+    """Nothing else pushes this type to this connection. A push whose answer was lost can then be
+    identified without its data."""
+
+    patience: float = 30
+    """Seconds to search the list of pushes for one whose answer was lost."""
+
+    max_pause: float | None = None
+    """Longest wait, in seconds, that the service may ask for before a record is sent. If it asks
+    for more, for example because a daily quota is used up, the command ends with exit code 1.
+    Without it the command waits as long as it takes."""
+
+    max_open: int = 2000
+    """Maximum number of pushes without an outcome."""
+
+
+USUAL: Final = Following()
 
 
 @define(eq=False)
 class Run:
-    """One run: its outcomes, its progress, and whether it should stop.
+    """One run: its outcomes so far, and whether it should stop.
 
     Attributes:
         lines: The input; None for a run that only goes on with what a journal holds.
         stopped: Why no more lines are read, unless the user interrupted the run.
-        interrupted: Whether the user interrupted the run, or nobody reads its outcomes.
-        unheard: Whether nobody reads its outcomes.
-        active_at: The time of the last activity.
     """
 
     client: Client
-    journal: Journal | None
+    quiet: bool
     lines: Lines | None = None
-    stopped: str | None = None
+    stopped: str = ""
     interrupted: bool = False
-    unheard: bool = False
-    began: float = Factory(now)
-    active_at: float = Factory(now)
-    err: Console = Factory(Stderr)
-    outcomes: Outcomes = field(init=False)
-    board: Board = field(init=False)
+    counts: Counter[OutcomeStatus] = Factory(Counter)
+    began: float = Factory(time.monotonic)
+    live: Progress = field(init=False)
+    _numbers: dict[str | None, list[int]] = Factory(lambda: defaultdict(list))
 
     def __attrs_post_init__(self) -> None:
-        self.outcomes = Outcomes(sys.stdout.buffer, self.lose_output)
-        self.board = Board(self.err)
+        self.live = display.progress(quiet=self.quiet)
 
-    @asynccontextmanager
-    async def coordinator(self, **options: Any) -> AsyncIterator[Coordinator]:
-        """Yield a coordinator, show its progress, and stop it on Ctrl-C or SIGTERM."""
-        end = asyncio.timeout(None)
+    async def through(
+        self,
+        store: Store | None,
+        following: Following,
+        work: Callable[[Coordinator], Awaitable[None]],
+        **options: Any,
+    ) -> int:
+        """Let *work* push with a coordinator; show the summary and return the exit code."""
+        given = {**asdict(following), **options}
         try:
-            with hearing_signals(self.interrupt, self.leave):
+            with display.on_interrupt(self.interrupt), self.live:
+                size = self.lines.size if self.lines else None
+                self.live.add_task("Pushing", total=size, note="")
                 async with (
-                    self.journal.store() if self.journal else Store() as store,
-                    self.client.coordinator(journal=store, on_event=self.hear, **options) as pushes,
-                    self._shown(pushes, end),
-                    end,
+                    store or nullcontext(),
+                    self.client.coordinator(journal=store, **given) as pushes,
                 ):
-                    self.outcomes.left = {push.intent: push for push in pushes.recovered}
-                    yield pushes
-        except TimeoutError:
-            if not end.expired():
-                raise
-        self.outcomes.take_all(self.outcomes.left.values())  # what could not be waited for
+                    await work(pushes)
+        except ConfigurationError:
+            raise
+        except IntegrationError as error:
+            self.stop(str(error))
+        return self._conclude()
 
-    def hear(self, event: PushEvent) -> None:
-        """Take an outcome, and stop reading if every other record would fail as well."""
-        self.outcomes.hear(event)
-        outcome = event.push.outcome
-        if (
-            outcome
-            and outcome.status is OutcomeStatus.REJECTED
-            and isinstance(outcome.error, _HOPELESS)
-            and event.push.request.record_id is None  # or only the record may not be found
-        ):
-            self.stop(str(outcome.error))
+    async def requests(self, lines: Lines, options: RecordOptions) -> AsyncIterator[PushRequest]:
+        """Yield a request for each line, and report those that hold no record."""
+        async for number, line in lines:
+            try:
+                request = options.request(number, line)
+            except InvalidRecord as error:
+                self._write(OutcomeStatus.INVALID, line=number, errors=[str(error)])
+            else:
+                self._numbers[request.reference].append(number)
+                yield request
 
-    async def wait_for_left(self) -> None:
-        """Take the outcomes of an earlier run's pushes, as they come."""
-        await asyncio.gather(*map(self._take, list(self.outcomes.left.values())))
+    def report(self, outcome: PushOutcome) -> None:
+        """Write the line of an outcome; stop if every other record would be refused as well."""
+        error, numbers = outcome.error, self._numbers.get(outcome.reference)
+        doubt = error if isinstance(error, PushInDoubt) else None
+        self._write(
+            outcome.status,
+            line=numbers.pop(0) if numbers else None,
+            reference=outcome.reference,
+            key=outcome.key,
+            errors=outcome.reasons,
+            intent=doubt and doubt.intent,
+            candidates=doubt and doubt.candidates,
+        )
+        refused = outcome.status is OutcomeStatus.REJECTED and isinstance(error, _HOPELESS)
+        if refused and outcome.request.record_id is None:  # or only the record may not be found
+            self.stop(str(error))
 
-    async def _take(self, push: Push) -> None:
-        outcome = await push
-        if isinstance(outcome.error, TooManyRequests | ServiceUnavailable):
-            self.stop(str(outcome.error))  # it says when to come back
-        self.outcomes.take(push)
+    def _write(self, status: OutcomeStatus, **facts: Any) -> None:
+        """Write a line and count it; fields that do not apply are left out."""
+        self.counts[status] += 1
+        done = self.lines.done if self.lines else 0
+        for task in self.live.task_ids:
+            self.live.update(task, completed=done, note=self._counted())
+        some = {name: value for name, value in facts.items() if value not in (None, [], ())}
+        try:
+            display.show(encode_value({"status": status, **some}).decode())
+        except IntegrationError as error:
+            self.stop(str(error))
 
-    # Stopping
+    def _counted(self) -> str:
+        said = (f"{self.counts[one]:,} {one}" for one in OutcomeStatus if self.counts[one])
+        return ", ".join(said) or "nothing to do"
 
     def stop(self, why: str) -> None:
-        """Stop reading."""
+        """Read no more lines."""
         self.stopped = self.stopped or why
         if self.lines:
             self.lines.stop()
 
     def interrupt(self) -> None:
-        """Stop reading and wait for open pushes; if called again, end the process at once."""
-        if self.interrupted:
-            self.leave()
-        self._drain("Interrupted", "Ctrl-C again quits at once.")
-
-    def _drain(self, why: str, then: str) -> None:
+        """Read no more lines, and wait for open pushes."""
         self.interrupted = True
-        read = "reading no more lines and " if self.lines and not self.lines.at_end else ""
         if self.lines:
             self.lines.stop()
-        say(self.err, f"{why}: {read}waiting for open pushes. {then}")
+        display.note("Waiting for open pushes. Ctrl-C again quits at once.")
 
-    def lose_output(self, error: OSError) -> None:
-        """Stop reading, because outcomes cannot be written any more."""
-        if not isinstance(error, BrokenPipeError):
-            self.stop(f"the outcomes cannot be written: {error.strerror}")
-        else:
-            self.unheard = True
-            if not self.interrupted:
-                self._drain("Nobody reads the outcomes any more", "Ctrl-C quits at once.")
-
-    def leave(self) -> None:
-        """End the process, even while it is blocked by a pipe that nobody reads."""
-        try:
-            self.board.leave()
-            say(self.err, f"Quit at once. {self._advice}")
-        finally:
-            # Not by an exception, which would wait for the answers to pushes being sent.
-            os._exit(INTERRUPTED)
-
-    @property
-    def _advice(self) -> str:
-        """How to continue after an interruption."""
-        if self.journal is not None:
-            return f"Run the same command again to continue: {self.journal} knows what was sent."
-        read = f" up to line {self.lines.read:,}" if self.lines else ""
-        return f"Without --journal there is no record: what was read{read} would be sent again."
-
-    @property
-    def _is_done(self) -> bool:
-        """Whether all was read, and all that was read has ended."""
-        is_read = self.lines is None or self.lines.at_end
-        return is_read and not self.stopped and not self.outcomes.counts[OutcomeStatus.PENDING]
-
-    # Showing
-
-    @asynccontextmanager
-    async def _shown(self, pushes: Coordinator, end: asyncio.Timeout) -> AsyncIterator[None]:
-        with self.board.shown():
-            bar = self.board.bar("Pushing" if self.lines else "Resuming")
-            showing = asyncio.create_task(self._show(pushes, bar, end))
-            try:
-                yield
-            finally:
-                showing.cancel()
-                await asyncio.wait([showing])
-                self._draw(pushes, bar)
-                if not showing.cancelled():
-                    showing.result()  # a mistake in it would leave an interrupted run without end
-
-    async def _show(self, pushes: Coordinator, bar: Bar, end: asyncio.Timeout) -> None:
-        while True:
-            self._draw(pushes, bar)
-            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            if self._is_active(pushes):
-                self.active_at = now()
-            elif now() - self.active_at > PATIENCE:
-                self.stop(f"no push could make progress{self._held}")
-                # A block that ends with an exception sends nothing and waits for nothing.
-                end.reschedule(now())
-                return
-
-    def _is_active(self, pushes: Coordinator) -> bool:
-        """Whether there is anything to wait for after Ctrl-C; always True before it."""
-        seen = self.client.stats()
-        if seen.in_flight or not self.interrupted:
-            return True
-        return seen.gate_open and bool(pushes.progress.open or self._sought(pushes))
-
-    def _sought(self, pushes: Coordinator) -> int:
-        return sum(push.outcome is None for push in pushes.in_doubt)
-
-    def _draw(self, pushes: Coordinator, bar: Bar) -> None:
-        seen, results = pushes.progress, self.outcomes
-        states = {"sending": seen.sending, "open": seen.open, "searched for": self._sought(pushes)}
-        shown = [str(results), *(f"{count:,} {state}" for state, count in states.items() if count)]
-        rate = f"{results.counts.total() / (now() - self.began or 1):,.0f}/s"
-        size = self.lines.size if self.lines else None
-        bar.show(
-            ", ".join(shown),
-            min(1.0, results.settled / size) if size else None,
-            note=rate + self._held,
-        )
-
-    @property
-    def _held(self) -> str:
-        """Return a note if the service holds everything back, with the time if it named one."""
-        if self.client.stats().gate_open:
-            return ""
-        quota = self.client.quota
-        reset = quota.reset if quota and quota.remaining == 0 else None
-        until = f" until {reset.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if reset else ""
-        return f", held back by the service{until}"
-
-    def conclude(self) -> int:
-        """Print the summary and return the exit code."""
-        results = self.outcomes
-        took = f"{results} in {now() - self.began:.1f} s."
-        say(self.err, took if results.counts else "There was nothing to do.")
-        if results.earlier:
-            say(self.err, f"{results.earlier:,} of them were sent by an earlier run.")
-        if results.unread:
-            say(self.err, f"{results.unread:,} lines hold no record. The input must be {FORMAT}.")
-        for doubt in results.doubts:
-            say(self.err, f"In doubt: {doubt}")
-        if results.doubts and self.journal:
-            resolve = f"integration-sdk pushes resolve INTENT {self.journal.options}"
-            say(self.err, f"Decide with {resolve} --resend | --abandon | --bind KEY")
-        elif results.doubts:
-            say(self.err, "Without --journal: look at the service, and push again what is missing.")
+    def _conclude(self) -> int:
+        if not self.quiet and not (self.stopped and not self.counts):
+            seconds = time.monotonic() - self.began
+            display.note(f"{self._counted()} in {seconds:.1f} s.")
+        if self.counts[OutcomeStatus.IN_DOUBT]:
+            decide = "if there is a journal, decide with `integration-sdk pushes resolve INTENT`"
+            display.note(f"What is in doubt may exist: check the platform; {decide}.")
         if self.stopped:
-            say(self.err, f"Stopped: {self.stopped}")
-        if self.interrupted and not (self.unheard and self._is_done):
-            say(self.err, f"Interrupted. {self._advice}")
-            return INTERRUPTED
-        return max(results.exit_code, SOME_DID_NOT if self.stopped else 0)
+            display.note(f"Stopped: {self.stopped}")
+        if self.interrupted:
+            then = "With a journal, run the same command again to continue."
+            display.note(f"Interrupted. {then}")
+            return display.INTERRUPTED
+        failed = self.counts.total() != self.counts[OutcomeStatus.SUCCESS]
+        return display.NOT_ALL if failed or self.stopped else 0

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
 
-from integration_sdk.cli._display import Stderr, say
-from integration_sdk.cli._ends import INTERRUPTED, hearing_signals, usable
-from integration_sdk.cli._options import Flag
+from integration_sdk.cli._display import Interrupted, interruptible, note, show, usable
+from integration_sdk.cli._service import Flag
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox, serve
+
+Style = Literal["signed", "rule"]
 
 
 @Parameter(name="*")
@@ -52,12 +50,6 @@ class Settings:
     free_plan: Flag = False
     """Serve an account of the free plan: 50 companies, one sync a day, 365 days."""
 
-    account_age_days: float = 0
-    """Age of the account at the start."""
-
-    legacy_removed: bool = True
-    """Whether the legacy bank endpoints have been removed."""
-
     daily_quota: int | None = None
     """Requests per day. Without it no request is refused."""
 
@@ -65,7 +57,7 @@ class Settings:
         """Return the sandbox, not started. ValueError names a setting that cannot be."""
         given: dict[str, Any] = asdict(self)
         given["dialect"] = "published" if given.pop("published") else "document"
-        return Sandbox(remember=0, **given)  # nobody can ask what it remembers
+        return Sandbox(remember=0, **given)  # what it remembers cannot be asked for
 
 
 _USUAL: Final = Settings()
@@ -103,24 +95,21 @@ async def sandbox(
         raise ConfigurationError("--authorization is for requests to --subscribe: give both")
     try:
         server = settings.sandbox()
-        if faults:
+        if faults is not None:
             _add_faults(server, faults)
         for url in subscribe or ():
-            to = server.subscribe(
-                url, style="signed" if settings.published else "rule", authorization=authorization
-            )
+            style: Style = "signed" if settings.published else "rule"
+            to = server.subscribe(url, style=style, authorization=authorization)
             if to.secret:
-                print(f"Secret: {to.secret}", flush=True)
+                show(f"Secret: {to.secret}")
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     if verbose:
         logging.basicConfig(format="%(asctime)s %(message)s")
         logging.getLogger("integration_sdk.sandbox").setLevel(logging.INFO)
-    serving = asyncio.create_task(serve(server))
-    leave = partial(os._exit, INTERRUPTED)
-    with hearing_signals(serving.cancel, leave), suppress(asyncio.CancelledError):
-        await serving
-    say(Stderr(), "Sandbox stopped.")
+    with suppress(Interrupted):
+        await interruptible(serve(server))
+    note("Sandbox stopped.")
 
 
 def _add_faults(server: Sandbox, file: Path) -> None:

@@ -133,6 +133,7 @@ def test_what_cannot_be_a_key_is_refused_unseen(key: Any) -> None:
     [
         lambda: Client(CANARY, "nonsense"),
         lambda: Client(api_key=CANARY, base_url="nonsense"),
+        lambda: Client(api_key=CANARY, bas_url="https://service.example"),  # type: ignore[call-arg]  # misspelt
         lambda: Client(CANARY, "https://service.example", rate=0),
     ],
 )

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from msgspec import structs
 
-from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest
+from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, encode_record
 from integration_sdk._store.row import Lane, Row, Snapshot, State
 from integration_sdk.sandbox import Sandbox
 from tests.proofs.proof_child import invoice
-from tests.support.cli_support import on_record
 
 NOTHING = Snapshot(frozenset(), id="nothing")
 
@@ -55,6 +56,21 @@ def left_behind(request: PushRequest, state: State, **facts: Any) -> Row:
         reference=request.reference,
     )
     return row.to(state, attempts=1, **facts)
+
+
+async def on_record(where: Path, rows: Sequence[Row]) -> None:
+    """Put rows on record in a journal that nothing has open, each after one step at most."""
+    async with Store(where) as store:
+        kept = await store.lend()
+        for row in rows:
+            begun = structs.replace(row, version=0, state=State.QUEUED, key=None)
+            added = kept.add([begun])
+            assert (await added if isawaitable(added) else added) == [begun]
+            if row.version:
+                await kept.take(row.company)
+                put = kept.put([row])
+                if isawaitable(put):
+                    await put
 
 
 async def run(sandbox: Sandbox, path: Path, requests: Iterable[PushRequest]) -> list[PushOutcome]:

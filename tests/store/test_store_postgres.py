@@ -35,7 +35,7 @@ from integration_sdk._store.row import (
 from integration_sdk._store.rows import Document, Rows
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
 from tests.store.test_store_rates import times_of
-from tests.support.postgres import Line, Pooler, Server, in_database
+from tests.support.postgres import Line, Pooler, Server
 
 SECRET = "s3cret"
 LANE = Lane("acme", "connection", "invoices")
@@ -804,22 +804,6 @@ async def test_what_the_command_prints_makes_the_same_tables(url: str) -> None:
 
     async with rows_of(url) as rows:
         await awaited(rows.add([row(1)]))
-
-
-def test_the_command_makes_the_tables(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """Or prints the SQL, or says in one line what is wrong."""
-    url = asyncio.run(postgres.new_database())
-
-    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
-    assert cli.main(["store", "migrate", url, "--schema", "books"]) == 0
-    assert cli.main(["store", "migrate", url, "--print"]) == 0
-    printed = capsys.readouterr().out
-    assert cli.main(["store", "migrate", url, "--schema", "no name"]) == 2
-
-    tables = in_database(
-        url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'books'"
-    )
-    assert {table for (table,) in tables} == set(re.findall(r"CREATE TABLE (\w+)", printed))
 
 
 OPERATORS = Path(cli.__file__).parents[1] / "docs" / "guides" / "postgresql.md"

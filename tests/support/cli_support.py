@@ -9,23 +9,19 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from inspect import isawaitable
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import frozen
-from msgspec import structs
 
-from integration_sdk import Client, PushRequest, Store, cli
-from integration_sdk._store.row import Row, State
+from integration_sdk import Client, PushRequest, cli
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.support.sandbox_support import DELIVERY
 
-T = TypeVar("T")
 COMMAND = (sys.executable, "-m", "integration_sdk")
 SECONDS = 60.0
 
@@ -175,7 +171,7 @@ async def pushed(sandbox: Sandbox, connection: Connection, source: Path, **optio
 
 
 async def resumed(sandbox: Sandbox, journal: str | Path) -> Done:
-    return await here("pushes", "resume", journal, "--patience", 0.2, sandbox=sandbox)
+    return await here("pushes", "resume", "--journal", journal, "--patience", 0.2, sandbox=sandbox)
 
 
 async def left_open(
@@ -188,25 +184,3 @@ async def left_open(
         client.coordinator(journal=journal, leave="detach") as pushes,
     ):
         await pushes.submit(PushRequest(*lane, record, reference=record["invoiceNumber"]))
-
-
-async def on_record(where: str | Path, rows: Sequence[Row], scope: str = "default") -> None:
-    """Put rows on record in a journal that nobody has open, each after one step at most."""
-    async with Store(where, scope) as store:
-        kept = await store.lend()
-        for row in rows:
-            begun = structs.replace(row, version=0, state=State.QUEUED, key=None)
-            assert await at_once(kept.add([begun])) == [begun]
-            if row.version:
-                await kept.take(row.company)
-                await at_once(kept.put([row]))
-
-
-async def recorded(where: str | Path, scope: str = "default") -> dict[str, Row]:
-    """All that is on record, by id."""
-    async with Store(where, scope) as store:
-        return {row.id: row for row in await store.recorded()}
-
-
-async def at_once(answer: T | Awaitable[T]) -> T:
-    return await answer if isawaitable(answer) else answer

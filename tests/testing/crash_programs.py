@@ -75,29 +75,6 @@ with open("out.part", "w") as out:
         print(json.dumps({{"id": row["id"], "modifiedDate": row["modifiedDate"]}}), file=out)
 os.replace("out.part", "out.ndjson")
 """
-READS_ONCE: Final = f"""
-import pathlib
-if pathlib.Path("out.ndjson").exists():
-    raise SystemExit
-{EXCHANGES_THE_FILE}"""
-LINKS_TO_THE_LAST: Final = f"""{_SERVICE}
-connection = company["dataConnections"][1]["id"]  # answers at once
-push = f"/companies/{{company['id']}}/connections/{{connection}}/push/"
-last, done = pathlib.Path("last.txt"), pathlib.Path("done.txt")
-for number in range(int(done.read_text() or 0) if done.exists() else 0, 8):
-    if number % 2 == 0:
-        record = {{"customerName": f"customer-{{number}}", "status": "Active"}}
-        done.write_text(str(number + 1))
-        answer = call(push + "customers", record)
-        last.write_text(answer["data"]["id"])
-    else:
-        record = {{"invoiceNumber": f"invoice-{{number}}", "status": "Submitted", "currency": "GBP",
-            "customerRef": {{"id": last.read_text()}},
-            "issueDate": "2024-03-01", "dueDate": "2024-03-31",
-            "lineItems": [{{"description": "Work", "unitAmount": 10, "quantity": 1}}]}}
-        call(push + "invoices", record)
-        done.write_text(str(number + 1))
-"""
 LINKS_RIGHTLY: Final = f"""{_SERVICE}
 import random
 connection = company["dataConnections"][1]["id"]  # answers at once
@@ -120,6 +97,25 @@ for name in names:
             "issueDate": "2024-03-01", "dueDate": "2024-03-31",
             "lineItems": [{{"description": "Work", "unitAmount": 10, "quantity": 1}}]}}
         call(push + "invoices", record)
+"""
+WRITES: Final = {
+    "ndjson": "",
+    "csv": """
+import csv
+with open("out.csv", "w") as out:
+    table = csv.DictWriter(out, ["id", "modifiedDate"], extrasaction="ignore")
+    table.writeheader()
+    table.writerows(rows)
+""",
+    "parquet": """
+from pyarrow import Table, parquet
+parquet.write_table(Table.from_pylist([{"id": row["id"]} for row in rows]), "out.parquet")
+""",
+}
+NUMBERED: Final = f"""{_SERVICE}
+for _ in range(5):
+    patiently("/companies?page=1&pageSize=1")
+pathlib.Path(os.environ["INTEGRATION_SDK_INSTANCE"]).touch()
 """
 IN_DOUBT: Final = """
 import asyncio

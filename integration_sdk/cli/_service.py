@@ -1,0 +1,96 @@
+"""Options that several commands share: which service, and which part of which journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from attrs import field, frozen
+from cyclopts import Parameter
+
+from integration_sdk._client import ENVIRONMENT_KEY, ENVIRONMENT_URL, Client
+from integration_sdk._store.store import Store, is_url
+from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ConfigurationError
+
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Quiet = Annotated[
+    bool,
+    Parameter(negative="", show_default=False, help="Print nothing on stderr but errors."),
+]
+ApiKey = Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)]
+
+
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Service:
+    """The service's address, the key, and the dialect it speaks."""
+
+    base_url: Annotated[str | None, Parameter(env_var=ENVIRONMENT_URL)] = None
+    """Address of the service."""
+
+    api_key: ApiKey = field(default=None, repr=False)
+    """API key. Prefer the environment variable: other users can see a command line."""
+
+    published: Flag = False
+    """The service speaks today's public API, not the interface document."""
+
+    def client(self, *, timeout: float = 60.0, rate: float | None = None) -> Client:
+        """Return a client whose calls take at most *timeout* seconds, *rate* of them a second.
+
+        Raises:
+            ConfigurationError: Address or key is missing or invalid.
+        """
+        if not self.base_url:
+            raise ConfigurationError(f"give --base-url, or set {ENVIRONMENT_URL}")
+        if not self.api_key:
+            raise ConfigurationError(f"set {ENVIRONMENT_KEY}, or give --api-key")
+        dialect = Dialect.published() if self.published else Dialect.document()
+        return Client(self.api_key, self.base_url, dialect=dialect, timeout=timeout, rate=rate)
+
+
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Journal:
+    """Where pushes are recorded."""
+
+    journal: str | None = None
+    """File that records what is sent, or the postgresql:// URL of a database (set PGPASSWORD to
+    keep the password out of the command line). Push creates a file that is missing."""
+
+    scope: str = "default"
+    """Part of the journal to use. A journal can hold several, each for one service."""
+
+    schema: str = "integration_sdk"
+    """Schema of the tables in a database."""
+
+    def store(self) -> Store | None:
+        """Return it unopened; None if there is none.
+
+        Raises:
+            ConfigurationError: It cannot be a journal.
+        """
+        if self.journal is not None:
+            return Store(self.journal, self.scope, schema=self.schema)
+        if self != NO_JOURNAL:
+            raise ConfigurationError("--scope and --schema need --journal")
+        return None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a file that does not exist, which opening would create."""
+        path = self.journal
+        return path is not None and not is_url(path) and not Path(path).exists()
+
+    def existing(self) -> Store:
+        """Return it unopened; ConfigurationError if it is not given, or does not exist."""
+        store = self.store()
+        if store is None:
+            raise ConfigurationError("--journal is missing: give the file or URL as given to push")
+        if self.is_missing:
+            raise ConfigurationError(f"there is no journal {self.journal}")
+        return store
+
+
+FROM_ENVIRONMENT: Final = Service()
+NO_JOURNAL: Final = Journal()

@@ -1,0 +1,257 @@
+"""How a command ends: Ctrl-C, kill -9, a pipe that nothing reads, an output that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from integration_sdk.sandbox import Connection, Sandbox
+from tests.support.cli_support import (
+    ended,
+    invoice,
+    left_open,
+    offline,
+    posts,
+    pushed,
+    resumed,
+    run,
+    started,
+    to,
+    until,
+    written,
+)
+
+QUITS_AT_ONCE = b"quits at once.\n"
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(companies=1, invoices=5) as running:
+        yield running
+
+
+@pytest.fixture
+def books(sandbox: Sandbox) -> Connection:
+    return sandbox.companies[0].connections[0]
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_drains_and_says_how_to_go_on(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, by: signal.Signals
+) -> None:
+    """Nothing more is read, all that was sent has an outcome, a second run ends the file."""
+    sandbox.faults.latency(0.05)
+    source, journal = written(tmp_path / "r", map(invoice, range(100))), tmp_path / "j.db"
+    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
+    async with started(*arguments, sandbox=sandbox) as process:
+        await until(lambda: posts(sandbox) >= 5)
+        process.send_signal(by)
+        done = await ended(process)
+    sent = posts(sandbox)
+
+    again = await run(*arguments, sandbox=sandbox)
+
+    assert done.code == 130
+    assert len(done.lines) == sent < 100
+    assert set(done.statuses) == {"SUCCESS"}
+    assert "run the same command again" in done.stderr
+    assert (again.code, len(again.lines), posts(sandbox)) == (0, 100, 100)
+
+
+async def test_a_second_ctrl_c_quits_at_once(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A platform that never answers holds up no user who presses twice; the next run goes on."""
+    away = offline(sandbox)
+    source, journal = written(tmp_path / "r", map(invoice, range(3))), tmp_path / "j.db"
+    arguments = ["push", str(source), *to(away), "--journal", str(journal)]
+    async with started(*arguments, sandbox=sandbox) as process:
+        await until(lambda: posts(sandbox) == 3)
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        await process.stderr.readuntil(QUITS_AT_ONCE)
+        process.send_signal(signal.SIGINT)
+        done = await ended(process)
+    sandbox.bring_online(away)
+
+    again = await resumed(sandbox, journal)
+
+    assert done.code == 130
+    assert again.statuses == ["SUCCESS"] * 3
+    assert posts(sandbox) == 3
+
+
+async def test_a_second_ctrl_c_quits_a_run_that_is_blocked(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """What reads the outcomes has stopped, as a pager does: the loop waits for a full pipe."""
+    source, journal = written(tmp_path / "r", map(invoice, range(3))), tmp_path / "j.db"
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b" " * 4096):
+            pass
+    os.set_blocking(writing, True)
+    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
+    async with started(*arguments, sandbox=sandbox, stdout=writing) as process:
+        os.close(writing)
+        await until(lambda: posts(sandbox) == 3)
+        async with asyncio.timeout(60):
+            while process.returncode is None:  # one may come before the loop is blocked
+                await asyncio.sleep(0.5)
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGINT)
+        done = await ended(process)
+    os.close(reading)
+
+    assert done.code == 130
+    assert len(sandbox.pushes) == posts(sandbox) == 3
+
+
+async def test_a_killed_run_is_finished_by_the_next(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """kill -9 while pushes are being sent: the same command again doubles and loses none."""
+    sandbox.faults.latency(0.05)
+    source, journal = written(tmp_path / "r", map(invoice, range(40))), tmp_path / "j.db"
+    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
+    async with started(*arguments, sandbox=sandbox) as process:
+        await until(lambda: posts(sandbox) >= 10)
+        process.kill()
+        await ended(process)
+
+    again = await pushed(
+        sandbox, books, source, journal=journal, natural_key="invoiceNumber", patience=2.0
+    )
+
+    assert len(again.lines) == 40
+    numbers = [one.record["invoiceNumber"] for one in sandbox.pushes]
+    assert len(numbers) == len(set(numbers)) >= 40 - again.statuses.count("IN_DOUBT")
+
+
+async def test_ctrl_c_ends_the_wait_for_a_pipe(sandbox: Sandbox, books: Connection) -> None:
+    """Standard input need not come to its end."""
+    async with started("push", "-", *to(books), sandbox=sandbox, stdin=PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(invoice(1)).encode() + b"\n")
+        first = json.loads(await process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(60):
+            assert await process.wait() == 130
+    assert first["status"] == "SUCCESS"
+
+
+async def test_resume_drains_at_ctrl_c_as_push_does(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The first one lets `pushes resume` wait on for what is open."""
+    away, journal = offline(sandbox), tmp_path / "j.db"
+    await left_open(sandbox, away, journal, invoice(1))
+    seen = sandbox.served
+    async with started("pushes", "resume", "--journal", str(journal), sandbox=sandbox) as process:
+        await until(lambda: sandbox.served > seen)
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        await process.stderr.readuntil(QUITS_AT_ONCE)
+        sandbox.bring_online(away)
+        done = await ended(process)
+    assert (done.code, done.statuses) == (130, ["SUCCESS"])
+
+
+async def test_ctrl_c_ends_a_pull_and_the_next_goes_on(sandbox: Sandbox, tmp_path: Path) -> None:
+    """What was written stays, and is not written again."""
+    async with Sandbox(companies=1, invoices=3000) as slow:
+        slow.faults.latency(0.2)
+        command = ("pull", "invoices", "--to", str(tmp_path / "out"))
+        async with started(*command, sandbox=slow) as process:
+            await until(lambda: slow.count("GET", "/data/invoices") >= 1)
+            process.send_signal(signal.SIGINT)
+            done = await ended(process)
+        slow.faults.clear()
+        again = await run(*command, sandbox=slow)
+
+    files = (tmp_path / "out" / "invoices").rglob("*.ndjson")
+    ids = [json.loads(line)["id"] for file in files for line in file.read_text().splitlines()]
+    assert done.code == 130
+    assert done.stderr.endswith("interrupted. Run the same command again to continue.\n")
+    assert (again.code, len(ids), len(set(ids))) == (0, 3000, 3000)
+
+
+# Outputs that cannot be written
+
+
+async def test_when_nothing_reads_the_outcomes_it_stops_reading(
+    sandbox: Sandbox, books: Connection, tmp_path: Path
+) -> None:
+    """A closed pipe behind it, as of `head -1`, ends the run in order, without a traceback."""
+    sandbox.faults.latency(0.02)
+    source = written(tmp_path / "r", map(invoice, range(1000)))
+    arguments = ["push", str(source), *to(books), "--max-open", "50"]
+    reading, writing = os.pipe()
+    async with started(*arguments, sandbox=sandbox, stdout=writing) as process:
+        os.close(writing)
+        await asyncio.to_thread(os.read, reading, 1)
+        os.close(reading)
+        done = await ended(process)
+    assert done.code == 1
+    assert "Stopped: standard output cannot be written: Broken pipe" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert posts(sandbox) < 1000
+
+
+FULL = {
+    "push": (1, "Stopped: standard output cannot be written: No space left on device"),
+    "pushes list": (1, "standard output cannot be written: No space left on device"),
+    "companies": (1, "standard output cannot be written: No space left on device"),
+    "--help": (1, "No space left on device"),
+    "--version": (1, "No space left on device"),
+}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here is always full")
+@pytest.mark.parametrize("command", FULL)
+async def test_a_full_disk_under_stdout_is_one_line(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, command: str
+) -> None:
+    """Whatever was to be written, it is no reason for a traceback."""
+    source, journal = written(tmp_path / "r", [invoice(1)]), tmp_path / "j.db"
+    await pushed(sandbox, books, source, journal=journal)
+    more = {"push": (str(source), *to(books)), "pushes list": ("--journal", str(journal))}
+    code, says = FULL[command]
+
+    done = await run(
+        *command.split(), *more.get(command, ()), sandbox=sandbox, redirect=">/dev/full"
+    )
+
+    assert (done.code, "Traceback" in done.stderr) == (code, False)
+    assert done.stderr.endswith(f"{says}\n")
+
+
+@pytest.mark.parametrize(
+    "command", ["push r --company c --connection k --type t", "demo", "pull a"]
+)
+async def test_without_stdout_nothing_is_begun(sandbox: Sandbox, command: str) -> None:
+    """A closed stdout is wrong usage, in one line, of every command."""
+    done = await run(*command.split(), sandbox=sandbox, redirect=">&-")
+
+    assert (done.code, sandbox.requests) == (2, [])
+    assert done.stderr == (
+        "integration-sdk: standard output is closed, and results are written to it\n"
+    )
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
+async def test_progress_that_cannot_be_shown_changes_nothing(
+    sandbox: Sandbox, books: Connection, tmp_path: Path, redirect: str
+) -> None:
+    """With a full or closed stderr all outcomes are written, and the exit code is theirs."""
+    source = written(tmp_path / "r", map(invoice, range(3)))
+
+    done = await run("push", str(source), *to(books), sandbox=sandbox, redirect=redirect)
+
+    assert (done.code, done.statuses) == (0, ["SUCCESS"] * 3)

@@ -1,0 +1,255 @@
+"""`pushes list` and `pushes resolve`: a journal read, and decisions recorded, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_sdk.sandbox import Answer, Call, Sandbox
+from tests.support.cli_support import here, invoice, left_open, offline, pushed, run, written
+from tests.support.postgres import Server
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox(companies=1, invoices=5) as running:
+        yield running
+
+
+@pytest.fixture(params=["file", "database"])
+async def where(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server) -> str:
+    return str(tmp_path / "state.db") if request.param == "file" else await postgres.new_database()
+
+
+async def filled(sandbox: Sandbox, journal: str, **options: object) -> list[str]:
+    """Push four records: one fails, two are in doubt; return the intents of these."""
+    books = sandbox.companies[0].connections[0]
+    source = written(Path(f"{sandbox.base_url[-5:]}.ndjson").absolute(), map(invoice, range(4)))
+    sandbox.faults.fail_next_push("no", times=1)
+    sandbox.faults.status(502, "a proxy's page", times=2, skip=2, route="POST /push/")
+    done = await pushed(
+        sandbox, books, source, journal=journal, reference="invoiceNumber", **options
+    )
+    source.unlink()
+    assert sorted(done.statuses) == ["FAILED", "IN_DOUBT", "IN_DOUBT", "SUCCESS"]
+    return [line["intent"] for line in done.lines if "intent" in line]
+
+
+async def facts(journal: str, *options: str) -> list[dict[str, Any]]:
+    done = await here("pushes", "list", "--journal", journal, *options, "--json")
+    assert (done.code, done.stderr) == (0, "")
+    return done.lines
+
+
+async def test_list_counts_by_state_and_says_what_is_next(
+    sandbox: Sandbox, where: str, tmp_path: Path
+) -> None:
+    """Each state is counted, what is in doubt is named; --json has each push on a line."""
+    intents = await filled(sandbox, where)
+
+    done = await here("pushes", "list", "--journal", where)
+
+    text = " ".join(done.stdout.split())
+    assert "4 pushes in " in text
+    assert "Success 1" in text
+    assert "Failed 1" in text
+    assert "2 in doubt: check, and decide with `pushes resolve`" in text
+    for one in await facts(where):
+        assert one["reference"].startswith("INV-")
+        assert one["company_id"] == sandbox.companies[0].id
+        in_doubt = f"{one['intent']} {one['reference']} {one['company_id']} invoices" in text
+        assert in_doubt == (one["intent"] in intents) == (one["state"] == "DOUBT")
+
+
+async def test_a_hundred_candidates_are_three_and_a_number(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """More would fill the screen; --json has all."""
+    away, journal = offline(sandbox), str(tmp_path / "j.db")
+
+    async def crowd(call: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
+        if call.method == "POST":
+            for number in range(99):
+                sandbox.push(away, "invoices", invoice(1000 + number))
+        return await proceed()
+
+    sandbox.faults.add(crowd)
+    sandbox.faults.lose_answer(times=1, route="POST /push/")
+    source = written(tmp_path / "r", [invoice(1)])
+    done = await pushed(sandbox, away, source, journal=journal)
+
+    shown = await here("pushes", "list", "--journal", journal)
+
+    candidates = done.lines[0]["candidates"]
+    assert len(candidates) == 100
+    assert f"  {', '.join(candidates[:3])} and 97 more\n" in shown.stdout
+    assert (await facts(journal))[0]["candidates"] == candidates
+
+
+async def test_what_is_open_waits_for_resume(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The list says which command goes on with it."""
+    journal = tmp_path / "j.db"
+    await left_open(sandbox, offline(sandbox), journal, invoice(1))
+
+    done = await here("pushes", "list", "--journal", journal)
+
+    assert "  OPEN  1  accepted by the service: `pushes resume` waits for it\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"),
+    [
+        (["--abandon"], "given up"),
+        (["--resend"], "`pushes resume` sends it again"),
+        (["--bind", "k-7"], "`pushes resume` waits for that push"),
+    ],
+    ids=lambda one: one[0].strip("-") if isinstance(one, list) else "",
+)
+async def test_a_decision_is_on_record(
+    sandbox: Sandbox, where: str, tmp_path: Path, decision: list[str], says: str
+) -> None:
+    """Each is kept with the push, which the beginning of its id names; the others stay as is."""
+    one, other = await filled(sandbox, where)
+
+    done = await here("pushes", "resolve", one[:12], "--journal", where, *decision)
+
+    rows = {row["intent"]: row for row in await facts(where)}
+    assert (done.code, done.stderr) == (0, "")
+    assert says in done.stdout
+    assert rows[one]["decision"] == decision[0].strip("-")
+    assert rows[one].get("key") == ("k-7" if "--bind" in decision else None)
+    assert rows[one]["state"] != rows[other]["state"] == "DOUBT"
+
+
+async def test_a_decision_that_cannot_be_made_changes_nothing(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Unclear, settled and undoubted pushes are wrong usage; a key is of one push."""
+    journal = str(tmp_path / "j.db")
+    one, _ = await filled(sandbox, journal)
+    before = await facts(journal)
+    settled = next(row for row in before if "key" in row)
+    wrong = {
+        ("", "--abandon"): (2, "no intent that is not settled begins with ''"),
+        ("zz", "--abandon"): (2, "no intent that is not settled begins with 'zz'"),
+        (settled["intent"], "--resend"): (2, "no intent that is not settled"),
+        (one, "--bind", " "): (2, "bind must be a non-empty string"),
+        (one, "--bind", settled["key"]): (1, "is already the key of another push"),
+    }
+
+    for words, (code, says) in wrong.items():
+        done = await here("pushes", "resolve", *words, "--journal", journal)
+        assert (done.code, says in done.stderr) == (code, True), done.stderr
+
+    assert await facts(journal) == before
+
+
+async def test_a_scope_is_decided_about_by_its_name(sandbox: Sandbox, where: str) -> None:
+    """With --scope the commands see that scope alone."""
+    await filled(sandbox, where)
+    async with Sandbox(companies=1, invoices=1, seed=1) as theirs:
+        one, _ = await filled(theirs, where, scope="our books")
+    scope = ("--scope", "our books")
+
+    done = await here("pushes", "resolve", one, "--abandon", "--journal", where, *scope)
+
+    decided = [row["intent"] for row in await facts(where, *scope) if row.get("decision")]
+    assert (done.code, decided) == (0, [one])
+    assert not any(row.get("decision") for row in await facts(where))
+
+
+async def test_a_database_is_named_without_its_password(sandbox: Sandbox, postgres: Server) -> None:
+    """Whatever is shown."""
+    where = (await postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
+    await filled(sandbox, where)
+
+    done = await here("pushes", "list", "--journal", where)
+
+    assert "pushes in Store('postgresql://" in done.stdout
+    assert "s3cret" not in done.stdout
+
+
+async def test_a_schema_of_its_own(sandbox: Sandbox, postgres: Server) -> None:
+    """With --schema each command uses the tables there."""
+    where = await postgres.new_database()
+    await filled(sandbox, where, schema="books")
+
+    listed = await facts(where, "--schema", "books")
+    usual = await here("pushes", "list", "--journal", where)
+
+    assert len(listed) == 4
+    assert usual.stdout.startswith("0 pushes in ")
+
+
+# Beside other programs
+
+
+async def test_list_reads_the_journal_of_a_program_that_writes(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Pushes come whole and in order, however the reading falls between the commits."""
+    journal, source = str(tmp_path / "j.db"), written(tmp_path / "r", map(invoice, range(200)))
+    sandbox.faults.latency(0.02)
+    books = sandbox.companies[0].connections[0]
+    writing = asyncio.create_task(
+        pushed(sandbox, books, source, journal=journal, reference="invoiceNumber")
+    )
+    seen = 0
+    while not writing.done():
+        done = await run("pushes", "list", "--journal", journal, "--json")
+        if done.code == 0:
+            assert len({line["reference"] for line in done.lines}) == len(done.lines) >= seen
+            seen = len(done.lines)
+        else:
+            assert "there is no journal" in done.stderr
+    assert (await writing).code == 0
+    assert seen
+
+
+async def test_list_leaves_the_journal_as_it_is(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Not a byte changed, also where it may only be read."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    await filled(sandbox, str(folder / "j.db"))
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    folder.chmod(0o500)
+    try:
+        done = await here("pushes", "list", "--journal", folder / "j.db")
+    finally:
+        folder.chmod(0o700)
+
+    assert (done.code, "4 pushes in" in done.stdout) == (0, True)
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
+
+
+async def test_list_shows_nothing_of_a_damaged_journal(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A push that cannot be read is said instead of half a list."""
+    journal = str(tmp_path / "j.db")
+    await filled(sandbox, journal)
+    with closing(sqlite3.connect(journal)) as db:
+        db.execute("UPDATE pushes SET document = substr(document, 2)")
+        db.commit()
+
+    done = await here("pushes", "list", "--journal", journal)
+
+    assert (done.code, done.stdout) == (1, "")
+    assert "cannot be trusted" in done.stderr
+
+
+async def test_a_list_is_shown_in_any_encoding(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text that the terminal cannot write is shown as Python would, and JSON stays JSON."""
+    journal = tmp_path / "j.db"
+    await left_open(sandbox, offline(sandbox), journal, invoice(1) | {"invoiceNumber": "k-\xe9"})
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+
+    done = await run("pushes", "list", "--journal", str(journal), "--json")
+
+    assert done.lines[0]["reference"] == "k-\xe9"

@@ -1,0 +1,262 @@
+"""`sandbox`, `demo` and `pull` as they are served and shown, to programs and in a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import shlex
+import signal
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from integration_sdk.sandbox import Sandbox
+from tests.support.cli_support import (
+    COMMAND,
+    ended,
+    environment,
+    here,
+    invoice,
+    run,
+    serving,
+    started,
+    to,
+    until,
+    written,
+)
+from tests.support.notification_support import listening
+
+# sandbox
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+async def test_sandbox_says_how_to_call_it_until_ctrl_c(by: signal.Signals) -> None:
+    """The address and key it prints work, and Ctrl-C or SIGTERM ends it in order."""
+    async with started("sandbox", "--port", "0", "--invoices", "10") as process:
+        assert process.stdout is not None
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(3)]
+        url = said[0].removeprefix("Sandbox: ")
+        assert said[1].startswith("API key: ")
+        credential = said[2].partition("Authorization: ")[2].partition("'")[0]
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": credential}) as session,
+            session.get(f"{url}/companies") as answer,
+        ):
+            assert answer.status == 200
+        process.send_signal(by)
+        done = await ended(process)
+    assert (done.code, done.stderr) == (0, "Sandbox stopped.\n")
+
+
+async def test_sandbox_serves_programs_of_any_language() -> None:
+    """It posts the ends of pushes to subscribers, signed, and writes what it is asked to stderr."""
+    options = ("--port", "0", "--published", "--push-seconds", "0", "0", "--verbose")
+    proof = ("--authorization", "Bearer ours")
+    async with (
+        asyncio.timeout(60),
+        listening() as ear,
+        started("sandbox", *options, *proof, *("--subscribe", ear.url) * 2) as process,
+    ):
+        assert process.stdout is not None
+        said = [(await process.stdout.readline()).decode().strip() for _ in range(8)]
+        url, _, curl = (line.partition(": ")[2] for line in said[2:5])
+        headers = {"Authorization": shlex.split(curl)[2].partition(": ")[2]}
+        record = {"supplierName": "Toft", "status": "Active"}
+        async with aiohttp.ClientSession(url, headers=headers) as http:
+            company = (await (await http.get("/companies?pageSize=1")).json())["results"][0]
+            books = f"/companies/{company['id']}/connections/{company['dataConnections'][0]['id']}"
+            operation = await (await http.post(f"{books}/push/suppliers", json=record)).json()
+            await until(lambda: len(ear.heard) == 2)
+        process.send_signal(signal.SIGTERM)
+        done = await ended(process)
+
+    assert "published" in said[7]
+    assert ear.keys == [operation["pushOperationKey"]] * 2
+    signed = [[line for line in said[:2] if is_signed(line, *one)] for one in ear.heard]
+    assert sorted(signed) == sorted([line] for line in said[:2])
+    assert [told["authorization"] for _, told, _ in ear.heard] == [proof[1]] * 2
+    written = [line.split(maxsplit=2)[2] for line in done.stderr.splitlines()[:-1]]
+    assert written == ["GET /companies 200", f"POST {books}/push/suppliers 200"]
+
+
+def is_signed(line: str, _: float, headers: dict[str, str], body: bytes) -> bool:
+    with suppress(WebhookVerificationError):
+        Webhook(line.removeprefix("Secret: ")).verify(body, headers)
+        return True
+    return False
+
+
+@pytest.mark.virtual_time
+async def test_sandbox_goes_wrong_as_a_file_says(tmp_path: Path) -> None:
+    """--faults and --push-seconds give programs in any language what Python's tests have."""
+    faults = tmp_path / "faults.json"
+    faults.write_text('[{"fault": "status", "code": 504, "route": "GET", "times": 1}]')
+    options = ("--invoices", 1, "--push-seconds", 60, 80, "--faults", faults)
+    connection = Sandbox().companies[0].connections[0]
+    company = f"/companies/{connection.company_id}"
+    record = {"supplierName": "A", "status": "Active"}
+
+    async with serving(*options) as (url, key), aiohttp.ClientSession(url) as http:
+        http.headers["Authorization"] = f"Basic {b64encode(key.encode()).decode()}"
+        async with http.get("/companies") as answer:
+            told: list[object] = [answer.status]
+        path = f"{company}/connections/{connection.id}/push/suppliers"
+        async with http.post(path, json=record) as answer:
+            pushed = (await answer.json())["pushOperationKey"]
+        for _ in range(2):
+            await asyncio.sleep(45)
+            async with http.get(f"{company}/push/{pushed}") as answer:
+                told.append((await answer.json())["status"])
+
+    assert told == [504, "Pending", "Success"]
+
+
+@pytest.mark.parametrize(
+    ("options", "statuses"),
+    [
+        ([], [200, 200]),
+        (["--companies", "50", "--free-plan"], [402, 200]),
+        (["--daily-quota", "1"], [200, 429]),
+        (["--api-key", "another"], [401, 401]),
+    ],
+    ids=lambda one: " ".join(map(str, one)),
+)
+async def test_the_account_is_as_the_options_say(options: list[str], statuses: list[int]) -> None:
+    """Programs of any language meet plans, quotas and keys."""
+    credential = b64encode(Sandbox().api_key.encode()).decode()
+    async with (
+        serving("--invoices", 1, *options) as (url, _),
+        aiohttp.ClientSession(url, headers={"Authorization": f"Basic {credential}"}) as http,
+    ):
+        async with http.post("/companies", json={"name": "A"}) as made:
+            found = [made.status]
+        async with http.get("/companies") as listed:
+            found.append(listed.status)
+    assert found == statuses
+
+
+async def test_a_port_in_use_is_one_line() -> None:
+    """A sandbox that cannot listen says where and why."""
+    async with Sandbox(invoices=1) as first:
+        port = first.base_url.rpartition(":")[2]
+        done = await run("sandbox", "--port", port)
+
+    assert done.code == 1
+    where = f"the sandbox cannot listen on 127.0.0.1:{port}"
+    assert done.stderr == f"integration-sdk: {where}: Address already in use\n"
+
+
+# demo
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("pushes", "refused"), [(0, 0), (1, 0), (60, 7)])
+async def test_the_demo_absorbs_trouble_and_shows_what_it_took(pushes: int, refused: int) -> None:
+    """Items, pages, requests, pushes by outcome, 429s, 503s, waits and times: nothing is lost."""
+    done = await here("demo", "--invoices", 2000, "--pushes", pushes)
+
+    rows = (re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in done.stdout.splitlines()[1:])
+    table = {row[0]: row[1] for row in rows}
+    assert done.code == 0
+    assert table["invoices streamed"].startswith("2,000 in ")
+    assert table["pages"].startswith("4, ")
+    assert table["records pushed"] == str(pushes)
+    assert (table.get("SUCCESS", "0"), table.get("FAILED", "0")) == (
+        str(pushes - refused),
+        str(refused),
+    )
+    assert refused == 0 or table["because"].endswith("(7)")
+    assert table["answered 429"] == "2"
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+# pull, and terminals
+
+
+async def test_a_pull_prints_a_line_a_unit_and_the_last_line_on_stderr(tmp_path: Path) -> None:
+    """Without a terminal there is no other; --quiet has none; --json has all of a receipt."""
+    async with Sandbox(companies=2, invoices=10) as sandbox:
+        command = ("pull", "invoices", "--to", tmp_path / "out")
+        done = await here(*command, sandbox=sandbox)
+        quiet = await here(*command, "--quiet", "--json", sandbox=sandbox)
+        some = await here(
+            *command, "--full", "--companies", sandbox.companies[1].id, sandbox=sandbox
+        )
+
+    assert (done.code, quiet.code, some.code) == (0, 0, 0)
+    assert len(done.stdout.splitlines()) == 2
+    assert all(line.endswith(": 10 records") for line in done.stdout.splitlines())
+    assert done.stderr == "20 records of 2 units written\n"
+    assert [one["rows"] for one in quiet.lines] == [0, 0]
+    assert quiet.stderr == ""
+    assert some.stderr == "10 records of 1 units written\n"
+
+
+async def test_a_unit_that_fails_is_named_and_exits_with_1(tmp_path: Path) -> None:
+    """The others are complete, and the same command goes on."""
+    async with Sandbox(companies=2, invoices=10) as sandbox:
+        bad = sandbox.companies[0].id
+        sandbox.faults.status(403, route=f"GET /companies/{bad}/data")
+        done = await here("pull", "invoices", "--to", tmp_path / "out", sandbox=sandbox)
+
+    assert done.code == 1
+    assert "answered 403" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("1 units are not complete")
+
+
+COLUMNS = 100
+
+
+async def in_terminal(sandbox: Sandbox, *arguments: str, stdout: int | None = None) -> list[str]:
+    """Run a command whose stderr is a terminal of 100 columns; return what it writes there.
+
+    In pieces between carriage returns and line feeds, without control sequences.
+    """
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=theirs if stdout is None else stdout,
+        stderr=theirs,
+        env=environment(sandbox) | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)},
+    )
+    os.close(theirs)
+    reading = asyncio.create_task(asyncio.to_thread(_read_all, ours))
+    assert await process.wait() == 0
+    seen = (await reading).decode()
+    os.close(ours)
+    return [one for one in re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", seen)) if one]
+
+
+def _read_all(descriptor: int) -> bytes:
+    seen = b""
+    with suppress(OSError):  # the other side is closed
+        while more := os.read(descriptor, 1 << 16):
+            seen += more
+    return seen
+
+
+@pytest.mark.parametrize("command", ["pull", "push"])
+async def test_a_terminal_has_one_live_line(tmp_path: Path, command: str) -> None:
+    """It fits, and is gone at the end; results stand above it, and the summary below."""
+    async with Sandbox(companies=1, invoices=4000, push_seconds=(1.0, 1.0)) as sandbox:
+        sandbox.faults.latency(0.3)
+        source = written(tmp_path / "r", map(invoice, range(5)))
+        lane = to(sandbox.companies[0].connections[0])
+        words = {"pull": ["invoices", "--to", str(tmp_path / "out")], "push": [str(source), *lane]}
+        shown = await in_terminal(sandbox, command, *words[command])
+
+    live = [one for one in shown if one.startswith(("Pulling", "Pushing"))]
+    results = [one for one in shown if "4,000 records" in one or '"SUCCESS"' in one]
+    assert live
+    assert all(len(one) <= COLUMNS for one in live)
+    assert len({one.split()[0] for one in live}) == 1
+    assert len(results) >= {"pull": 1, "push": 5}[command]
+    assert shown[-1].startswith({"pull": "4,000 records", "push": "5 SUCCESS"}[command])

@@ -1,0 +1,295 @@
+"""The pytest plugin in other people's projects, run as they would run it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from integration_sdk import Client, testing
+from integration_sdk.sandbox import Sandbox
+
+ROOT = Path(testing.__file__).parents[2]
+ASYNCIO = ("-p", "asyncio")
+MODES = {
+    "strict": ("pytestmark = pytest.mark.asyncio", (*ASYNCIO, "--asyncio-mode=strict")),
+    "auto": ("", (*ASYNCIO, "--asyncio-mode=auto")),
+}
+OTHERS = """
+import aiohttp
+import asyncio
+from hypothesis import HealthCheck, given, settings, strategies
+from integration_sdk import errors
+
+@pytest.mark.integration_sandbox(companies=1, invoices=3)
+@pytest.mark.integration_faults("status", 503, times=1)
+@pytest.mark.integration_faults("status", 409, times=1)
+async def test_markers_configure_the_sandbox(integration_sandbox, integration_client):
+    assert len(integration_sandbox.companies) == 1
+    with pytest.raises(errors.Conflict):
+        await integration_client.request("GET", "/companies")
+    await integration_client.request("GET", "/companies")
+    assert [one.status for one in integration_sandbox.requests] == [503, 409, 200]
+
+async def test_each_test_has_its_own(integration_sandbox):
+    assert len(integration_sandbox.companies) == 3
+    assert not list(integration_sandbox.faults)
+
+@pytest.mark.virtual_time
+async def test_fixtures_share_the_virtual_loop(integration_sandbox):
+    before = integration_sandbox.clock.now()
+    await asyncio.sleep(86_400)
+    assert integration_sandbox.clock.now() == before + 86_400
+
+async def test_other_tests_keep_their_loop():
+    assert type(asyncio.get_running_loop()).__name__ != "VirtualTimeLoop"
+
+async def test_aioresponses_works(integration_aioresponses):
+    integration_aioresponses.get("https://x.example/", body=b"x" * 200_000)
+    async with aiohttp.ClientSession() as session, session.get("https://x.example/") as answer:
+        assert len(await answer.read()) == 200_000
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("turn", [1, 2])
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3, deadline=None
+)
+@given(size=strategies.integers(1, 3))
+async def test_a_property(integration_client, turn, size):
+    await integration_client.companies.list(page_size=size)
+
+class TestInAClass:
+    async def test_a_method(self, integration_client):
+        await integration_client.companies.list()
+
+@pytest.mark.integration_faults("latency", 0)
+class TestMarked:
+    async def test_alone(self): ...
+    async def test_client(self, integration_client): ...
+"""
+
+
+def documented_example() -> str:
+    """Return the code that the package's docstring tells people to copy."""
+    code = (testing.__doc__ or "").split("::\n\n", 1)[1].split("\n\nThe plugin is")[0]
+    return textwrap.dedent(code)
+
+
+def run_pytest(project: Path, *options: str) -> str:
+    """Run pytest in *project*, warnings being errors, and return what it printed."""
+    plugins = ["-p", "integration_sdk.testing", "-p", "no:cacheprovider"]
+    flags = ["-Werror", "--strict-markers", "-o", "asyncio_default_fixture_loop_scope=function"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *plugins, *flags[: 4 if options else 2]],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
+    """Copied from the docstring, it passes in both modes, as do the guide's and other features."""
+    prelude, options = MODES[mode]
+    example = documented_example().replace("import pytest\n", f"import pytest\n{prelude}\n", 1)
+    (tmp_path / "test_example.py").write_text(example)
+    (tmp_path / "test_others.py").write_text(f"import pytest\n{prelude}\n{OTHERS}")
+    guide = (ROOT / "integration_sdk/docs/guides/testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    (shown,) = (block for block in blocks if "integration_sandbox" in block)
+    (tmp_path / "test_guide.py").write_text(shown)
+
+    output = run_pytest(tmp_path, *options)
+
+    assert "= 13 passed" in output.replace(", 1 warning", ""), output
+
+
+@pytest.mark.virtual_time
+@pytest.mark.integration_sandbox(1, invoices=1, dialect="published")
+@pytest.mark.integration_faults("latency", 30)
+async def test_client_and_sandbox_share_clock_and_dialect(
+    integration_sandbox: Sandbox, integration_client: Client
+) -> None:
+    """On the virtual loop a slow service costs its delay, exactly; each speaks as the other."""
+    (company,) = await integration_client.companies.list().collect()
+    books = integration_client.company(company["id"])
+    options = await books.connection(company["dataConnections"][0]["id"]).options("invoices")
+
+    assert asyncio.get_running_loop().time() == 60
+    assert integration_sandbox.served == 2
+    assert integration_client.dialect.name == integration_sandbox.dialect == "published"
+    assert options.properties
+
+
+MARK = "@pytest.mark.asyncio\n@pytest.mark."
+MISTAKES: list[tuple[str, tuple[str, ...], str]] = [
+    (
+        "async def test_it(integration_sandbox): ...",
+        (),
+        "integration_sandbox needs an event loop: pip install pytest-asyncio",
+    ),
+    (
+        f"{MARK}integration_faults('rate_limits')\nasync def test_it(integration_sandbox): ...",
+        ASYNCIO,
+        "integration_faults: there is no fault 'rate_limits'",
+    ),
+    (
+        f"{MARK}integration_faults()\nasync def test_it(integration_sandbox): ...",
+        ASYNCIO,
+        "integration_faults: there is no fault None",
+    ),
+    (
+        f"{MARK}integration_faults('status', route='GET')\n"
+        "async def test_it(integration_sandbox): ...",
+        ASYNCIO,
+        "UsageError: integration_faults: ",
+    ),
+    (
+        f"{MARK}integration_faults('status', 503, rout='GET')\n"
+        "async def test_it(integration_sandbox): ...",
+        ASYNCIO,
+        "UsageError: integration_faults: Unexpected keyword argument 'rout'",
+    ),
+    (
+        f"{MARK}integration_sandbox(companys=1)\nasync def test_it(integration_client): ...",
+        ASYNCIO,
+        "UsageError: integration_sandbox: Sandbox.__init__() got an unexpected keyword",
+    ),
+    (
+        f"{MARK}integration_sandbox(companies=-1)\nasync def test_it(integration_client): ...",
+        ASYNCIO,
+        "UsageError: integration_sandbox: companies cannot be -1",
+    ),
+    (
+        "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
+        (),
+        "integration_faults has no effect without the fixture integration_sandbox or "
+        "integration_client: make it an argument of test_it",
+    ),
+    (
+        f"{MARK}integration_sandbox(companies=1)\nasync def test_it(): ...",
+        ASYNCIO,
+        "integration_sandbox has no effect without the fixture",
+    ),
+    (
+        "def test_it(integration_sandbox): ...",
+        ASYNCIO,
+        "integration_sandbox answers only while the test awaits: make test_it an async",
+    ),
+    (
+        "@pytest.mark.virtual_time\nasync def test_it(): ...",
+        (),
+        "virtual_time works where pytest-asyncio 1.4 or newer runs a test",
+    ),
+    (
+        "@pytest.mark.virtual_time\ndef test_it(): ...",
+        ASYNCIO,
+        "virtual_time has no effect here: make test_it an async function",
+    ),
+    (
+        f"{MARK}virtual_time(start=5)\nasync def test_it(): ...",
+        ASYNCIO,
+        "virtual_time takes no arguments",
+    ),
+]
+
+
+@pytest.mark.parametrize("options", [(), ASYNCIO])
+def test_a_mistake_says_what_to_do(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """And harms no other test of its project, marked or not."""
+    mistakes = [(code, says) for code, given, says in MISTAKES if given == options]
+    for number, (code, _) in enumerate(mistakes):
+        (tmp_path / f"test_{number}.py").write_text(f"import pytest\n{code}\n")
+    (tmp_path / "test_well.py").write_text(
+        "import pytest\n@pytest.mark.skip\n@pytest.mark.virtual_time\nasync def test_skipped(): ..."
+        "\ndef test_other(): ...\n"
+    )
+
+    output = run_pytest(tmp_path, *options)
+
+    told = " ".join(output.split())
+    assert "1 passed, 1 skipped" in output, output
+    for _, says in mistakes:
+        assert says in told, output
+
+
+def test_the_plugin_imports_nothing_until_it_is_used() -> None:
+    """pytest loads it in every project that has the SDK: no loop, no HTTP, no client."""
+    code = "import integration_sdk.testing._plugin; import sys; print(*sys.modules)"
+    before = "import pytest; import sys; print(*sys.modules)"
+    seen = [
+        set(subprocess.check_output([sys.executable, "-c", one], cwd=ROOT, text=True).split())
+        for one in (before, code)
+    ]
+
+    assert {one for one in seen[1] - seen[0] if not one.startswith("importlib")} == {
+        "integration_sdk",
+        "integration_sdk._version",
+        "integration_sdk.testing",
+        "integration_sdk.testing._plugin",
+    }
+
+
+def test_a_conftest_may_name_the_plugin_that_is_loaded_already() -> None:
+    """pytest takes it for the same one only if it is registered by the name of its module."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["entry-points"]["pytest11"] == {testing.__name__: testing.__name__}
+
+
+def test_virtual_time_needs_no_pytest() -> None:
+    """`run_virtual` is for scripts, too: importing it works where pytest is not installed."""
+    code = (
+        "import sys; sys.modules['pytest'] = None;"
+        "import asyncio; from integration_sdk.testing import run_virtual;"
+        "run_virtual(asyncio.sleep(3600)); print('an hour later')"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+
+    assert said == "an hour later\n"
+
+
+LEAKS = """
+import asyncio
+import socket
+
+kept = []
+
+async def test_that_leaves_a_task():
+    kept.append(asyncio.create_task(asyncio.sleep(60)))
+
+def test_that_leaves_a_socket():
+    kept.append(socket.socket())
+
+async def test_that_cleans_up():
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    with socket.socket():
+        await asyncio.sleep(0)
+"""
+
+
+def test_this_suite_notices_leaks(tmp_path: Path) -> None:
+    """Under our own conftest a test that leaves a task or a socket behind is reported."""
+    conftest = Path(__file__).parents[1] / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text())
+    (tmp_path / "test_leaks.py").write_text(LEAKS)
+
+    output = run_pytest(tmp_path, *ASYNCIO, "--asyncio-mode=auto")
+
+    assert "= 3 passed, 2 errors in" in output, output
+    assert "tasks left running: {<Task pending" in output
+    assert "sockets left open: ['socket:[" in output
