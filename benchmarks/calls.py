@@ -32,6 +32,7 @@ from benchmarks._servers import ReadyServer, ready_server
 from integration_sdk import Store
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Request, Safety
+from integration_sdk._options_given import ConnectionOptions
 
 SDK = "integration_sdk"
 LISTING = Request(operation="companies.list", method="GET", path="/companies")
@@ -51,7 +52,7 @@ Call = Callable[[], Awaitable[object]]
 
 @asynccontextmanager
 async def _session(base_url: str, **options: Any) -> AsyncIterator[Session]:
-    session = Session(base_url=base_url, api_key="benchmark", **options)
+    session = Session(base_url=base_url, api_key="benchmark", options=ConnectionOptions(**options))
     try:
         yield session
     finally:

@@ -155,8 +155,10 @@ class Service:
     async def client(self, **options: Any) -> AsyncIterator[Client]:
         connector = _Connector(self)
         async with (
-            aiohttp.ClientSession(connector=connector) as session,
-            Client("key-of-the-account", "http://localhost", session=session, **options) as client,
+            connector,
+            Client(
+                "key-of-the-account", "http://localhost", connector=connector, **options
+            ) as client,
         ):
             yield client
 

@@ -27,6 +27,7 @@ from integration_sdk._http import (
     requests,
 )
 from integration_sdk._options_given import (
+    MIB,
     Check,
     ConnectionOptions,
     CoordinatorOptions,
@@ -108,9 +109,9 @@ class Client:
         numbers: How to read fractions: "float", or "decimal" for exact values. It applies to
             records, to the ``data`` of push operations and to `request`. In a model the types of
             the fields decide.
-        session: An ``aiohttp.ClientSession`` whose connector, headers and trace configurations to
-            use. The client never closes it. Set *ssl* and *connections* on its connector. If the
-            session has a proxy, pass *proxy* as well.
+        connector: An aiohttp connector to use, such as an ``aiohttp.TCPConnector`` with a resolver
+            of your own. The client never closes it. Instead of *ssl* and *connections*, set its
+            ``ssl`` and ``limit``.
         middlewares: Client middlewares, passed to aiohttp.
         trace_configs: Trace configurations, passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
@@ -139,7 +140,7 @@ class Client:
         ssl: SSLContext | bool = True,
         notified: bool = False,
         numbers: Numbers = "float",
-        session: aiohttp.ClientSession | None = None,
+        connector: aiohttp.BaseConnector | None = None,
         middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         trace_configs: Sequence[aiohttp.TraceConfig] = (),
         on_call: Callable[[CallInfo], None] | None = None,
@@ -160,19 +161,7 @@ class Client:
         dialect = dialect or Dialect.document()
         self._context = RequestContext(
             dialect=dialect,
-            session=Session(
-                api_key=api_key,
-                base_url=base_url,
-                rate=options.rate,
-                per_company=options.per_company,
-                connections=options.connections,
-                proxy=options.proxy,
-                ssl=options.ssl,
-                session=session,
-                middlewares=options.middlewares,
-                trace_configs=options.trace_configs,
-                on_call=options.on_call,
-            ),
+            session=Session(api_key=api_key, base_url=base_url, options=options),
             settings=CallOptions(timeout=timeout, read_timeout=read_timeout, retry=_policy(retry)),
             numbers=numbers,
         )
@@ -386,8 +375,8 @@ class Client:
         full: bool = False,
         compression: Literal["gz"] | None = None,
         at_once: int = 16,
-        max_bytes: int = 256 * requests.MIB,
-        part_bytes: int = 32 * requests.MIB,
+        max_bytes: int = 256 * MIB,
+        part_bytes: int = 32 * MIB,
         dask: Any = None,
     ) -> Pull:
         """Write the records of companies into files or a database.
@@ -475,12 +464,8 @@ class Client:
         Raises:
             ApiError: The service answered with an error.
         """
-        refuses = self.dialect.refuses_with_503
-        request = requests.custom(method, path, params=params, json=json, refuses_with_503=refuses)
-        request = requests.with_replacement(self.dialect, request)
-        if raw:
-            return await self._context.answer(request)
-        return await self._context.json(request)
+        request = requests.custom(self.dialect, method, path, params=params, json=json, raw=raw)
+        return await (self._context.answer if raw else self._context.json)(request)
 
     def with_options(
         self,
@@ -489,6 +474,7 @@ class Client:
         read_timeout: float | None = _NOT_GIVEN,
         retry: RetryPolicy | None = _NOT_GIVEN,
         priority: requests.Priority | None = _NOT_GIVEN,
+        headers: Mapping[str, str] = _NOT_GIVEN,
     ) -> Self:
         """Return a client with different settings that shares everything else with this one.
 
@@ -500,6 +486,7 @@ class Client:
             read_timeout: As for `Client`.
             retry: As for `Client`.
             priority: Which calls go first if some have to wait; None for each kind's default.
+            headers: Sent with each request, beside those of the SDK.
 
         Raises:
             ConfigurationError: A setting cannot work.

@@ -7,13 +7,12 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from attrs import Factory, define, field, frozen
 
-from integration_sdk._http import CallOptions, Session, Slot, requests, responses
+from integration_sdk._http import CallOptions, Session, requests, responses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
@@ -142,10 +141,6 @@ class RequestContext:
     ) -> Response:
         """Send *request* exactly once; see `Session.send_once`."""
         return await self.session.send_once(request, self.settings, before=before)
-
-    def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
-        """Wait for *request*'s turn, to send it once; see `Session.slot`."""
-        return self.session.slot(request, self.settings)
 
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""

@@ -20,14 +20,14 @@ from attrs import evolve
 from integration_sdk import _checks
 from integration_sdk._context import DataStatus, RequestContext
 from integration_sdk._http import requests
-from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, MIB
+from integration_sdk._http.requests import DEFAULT_PAGE_SIZE
 from integration_sdk._list.changes import MODIFIED, ChangesFilter
 from integration_sdk._list.page import Decode
 from integration_sdk._list.pager import Checkpoint, Key, Pager
 from integration_sdk._list.reader import OnDrift, OnInvalid
 from integration_sdk._list.walk import MAX_EMPTY_PAGES
 from integration_sdk._options.check import PushOptions, refuse
-from integration_sdk._options_given import Check, Numbers
+from integration_sdk._options_given import MIB, Check, Numbers
 from integration_sdk._push.answers import read_full
 from integration_sdk._records.codec import encode_record
 from integration_sdk.errors import ConfigurationError, Conflict, WaitExpired

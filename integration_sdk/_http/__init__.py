@@ -14,7 +14,7 @@ from __future__ import annotations
 from integration_sdk._http.call import CallInfo, CallOptions, SessionStats
 from integration_sdk._http.credentials import ApiKeySource, hide
 from integration_sdk._http.retry import RetryPolicy
-from integration_sdk._http.session import Session, Slot
+from integration_sdk._http.session import Session
 from integration_sdk._options_given import SharedRate
 
 __all__ = [
@@ -25,6 +25,5 @@ __all__ = [
     "Session",
     "SessionStats",
     "SharedRate",
-    "Slot",
     "hide",
 ]

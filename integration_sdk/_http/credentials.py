@@ -2,20 +2,19 @@
 
 The key and its header are kept in objects with a masked repr, and unwrapped only in functions
 that return at once. So a traceback printed with local variables shows ``<hidden>``, in our
-frames and in aiohttp's. The service's answers, which may echo it, are masked. Base URL and proxy
-are checked, so that it is sent encrypted or stays on this machine.
+frames and in aiohttp's. Base URL and proxy are checked, so that the key is sent encrypted or stays
+on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn
 
-from attrs import define, field, frozen
+from attrs import define, field
 from yarl import URL
 
 from integration_sdk._system import current_task_cancelled
@@ -23,7 +22,6 @@ from integration_sdk.errors import ConfigurationError, NotSent
 
 ApiKeySource = str | Callable[[], str | Awaitable[str]]
 MASK: Final = "<hidden>"
-LOOPBACK_NAMES: Final = frozenset({"localhost", "ip6-localhost"})
 
 
 class Hidden(str):
@@ -63,68 +61,26 @@ def check_key(key: object) -> Hidden:
     return Hidden(key)
 
 
-@frozen(repr=False)
-class Secret:
-    """A text to mask in JSON, whichever of its characters are escaped there.
-
-    Writers of JSON differ: Python's escapes ``é``, PHP's ``/``, .NET's ``+``, and Gson ``=``.
-
-    Attributes:
-        size: Its length in bytes.
-        run: Its longest run of letters and digits, which nobody escapes.
-        spellings: Matches it.
-    """
-
-    size: int
-    run: bytes
-    spellings: re.Pattern[bytes]
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Return a `Secret` for *text*."""
-        run = max(re.findall("[A-Za-z0-9]*", text), key=len)
-        pattern = "".join(map(_spellings, text))
-        return cls(len(text.encode()), run.encode(), re.compile(pattern.encode()))
-
-    def masked(self, body: bytes) -> bytes:
-        """Return *body* with the secret masked; one without its longest run costs little."""
-        return self.spellings.sub(MASK.encode(), body) if self.run in body else body
-
-
-def _spellings(char: str) -> str:
-    """Return a pattern of *char* as it may be spelt in JSON."""
-    if char.isascii() and char.isalnum():
-        return char
-    units = char.encode("utf-16-be").hex()
-    escape = re.sub("....", r"\\\\u\g<0>", units)
-    backslash = r"\\?" if char in '"/\\' else ""
-    return f"(?:{backslash}{re.escape(char)}|(?i:{escape}))"
-
-
 @define(eq=False, repr=False)
 class ApiKey:
-    """The current key and its source.
+    """The current key and its source, a key or a function that returns one.
 
-    If the source is a callable, the key it returns is used until the service answers 401.
+    What a function returns is used until the service answers 401.
+
+    Attributes:
+        authorization: The header's value; None until the function has been called.
+
+    Raises:
+        ConfigurationError: The source is neither a usable key nor a function.
     """
 
-    _source: ApiKeySource
+    _source: ApiKeySource = field(converter=hide)
     authorization: Hidden | None = field(init=False, default=None)
-    """The Authorization header; None until the source has been called."""
-    _secrets: tuple[Secret, ...] = field(init=False, default=())
+    _secrets: tuple[bytes, ...] = field(init=False, default=())
 
-    @classmethod
-    def of(cls, source: ApiKeySource) -> ApiKey:
-        """Return an `ApiKey` for *source*, a key or a callable that returns one.
-
-        Raises:
-            ConfigurationError: It is neither a usable key nor a callable.
-        """
-        source = hide(source)
-        api_key = cls(source)
-        if not callable(source):
-            api_key._use(check_key(source))
-        return api_key
+    def __attrs_post_init__(self) -> None:
+        if not self.rotates:
+            self._use(check_key(self._source))
 
     def __repr__(self) -> str:
         return f"<ApiKey {MASK}>"
@@ -150,9 +106,9 @@ class ApiKey:
 
     def _use(self, key: Hidden) -> Hidden:
         """Use *key* from now on and return its header. Source: "Authentication", 2."""
-        encoded = Hidden(b64encode(key.encode()).decode())
-        self._secrets = Secret.of(encoded), Secret.of(key)
-        self.authorization = Hidden(f"Basic {encoded}")
+        encoded = b64encode(key.encode())
+        self._secrets = encoded, key.encode()
+        self.authorization = Hidden(f"Basic {encoded.decode()}")
         return self.authorization
 
     async def _from_source(self) -> object:
@@ -172,8 +128,8 @@ class ApiKey:
         A key shorter than *shortest* bytes is left alone: ``test`` may be part of the data.
         """
         for secret in self._secrets:
-            if secret.size >= shortest:
-                body = secret.masked(body)
+            if len(secret) >= shortest:
+                body = body.replace(secret, MASK.encode())
         return body
 
 
@@ -203,7 +159,7 @@ def check_base_url(text: object) -> str:
     return str(url).rstrip("/")
 
 
-def check_proxy(given: object, base_url: str) -> URL | None:
+def check_proxy(given: str | URL | None, base_url: str) -> URL | None:
     """Return the proxy's URL, or None for no proxy.
 
     Raises:
@@ -211,16 +167,11 @@ def check_proxy(given: object, base_url: str) -> URL | None:
     """
     if given is None:
         return None
-    url = _http_url(given) if isinstance(given, str | URL) else None
-    if url is None:
+    url = _http_url(given)
+    if url is None or ":" in (url.user or "") or not f"{url.user}{url.password}".isascii():
         raise ConfigurationError(
-            "proxy must look like 'http://user:password@proxy.example.com:3128', "
+            "proxy must look like 'http://user:password@proxy.example.com:3128', in ASCII, "
             f"not {_without_password(given)!r}"
-        )
-    if not _can_authenticate(url):
-        raise ConfigurationError(
-            "the user name and password in proxy must be Latin-1, without ':' in the name; "
-            "a proxy is sent nothing else"
         )
     if base_url.startswith("http:") and not _is_loopback(url.host or ""):
         raise ConfigurationError(
@@ -230,22 +181,16 @@ def check_proxy(given: object, base_url: str) -> URL | None:
     return url
 
 
-def _http_url(given: str | URL) -> URL | None:
+def _http_url(given: Any) -> URL | None:
     """Return the URL; None if it does not name an HTTP server."""
     try:
         url = URL(given.strip() if isinstance(given, str) else given)
         has_host = bool(url.host) and " " not in str(url.host)
         names_server = has_host and url.port is not None and url.scheme in {"http", "https"}
         str(url.raw_host).encode("idna")  # as the resolver will
-    except ValueError:
+    except (ValueError, TypeError):
         return None
     return url if names_server else None
-
-
-def _can_authenticate(proxy: URL) -> bool:
-    """Return whether its name and password fit into a ``Proxy-Authorization`` of aiohttp."""
-    name, password = proxy.user or "", proxy.password or ""
-    return ":" not in name and not any(ord(char) > 0xFF for char in name + password)
 
 
 def _without_password(given: object) -> object:
@@ -257,4 +202,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host.lower() in LOOPBACK_NAMES
+        return host.lower() in {"localhost", "ip6-localhost"}

@@ -1,7 +1,4 @@
-"""Reads the headers by which the service says how long to wait, and what is left of its limits.
-
-``Response`` reads them once; everybody else asks the response.
-"""
+"""Reads the headers by which the service says how long to wait, and what is left of its limits."""
 
 from __future__ import annotations
 
@@ -21,47 +18,27 @@ UNIX_TIMES_BEGIN: Final = 1e9
 def read_retry_after(headers: Mapping[str, str], received_at: float) -> float | None:
     """Return the seconds to wait that ``Retry-After`` asks for, at least 0; None if unknown.
 
-    Args:
-        headers: The answer's headers.
-        received_at: Unix time of the answer by our clock. A date is compared with the service's
-            own, if the answer has a ``Date``.
+    A date is compared with the service's own time, if the answer has a ``Date``, else with
+    *received_at*, the Unix time by our clock.
 
-    Assumed: the document does not name the header; the published API sends it on 429. A number
-    that can only be a Unix time is read as one.
+    Assumed: the document does not name the header; the published API sends it on 429.
     """
     value = headers.get("Retry-After")
     if value is None:
         return None
-    told = told_time(headers)
-    now = received_at if told is None else told
-    text = value.strip()
-    seconds = _number(text)
+    by_service = told_time(headers)
+    now = received_at if by_service is None else by_service
+    seconds = _number(value.strip())
     if seconds is None:
-        seconds = _until_date(text, now)
+        seconds = _until_date(value.strip(), now)
     elif seconds >= UNIX_TIMES_BEGIN:  # else the gate would stay closed for decades
         seconds -= now
     return None if seconds is None else max(0.0, seconds)
 
 
 def told_time(headers: Mapping[str, str]) -> float | None:
-    """Return the Unix time by the service's clock, in whole seconds; None if it tells none."""
+    """Return the Unix time by the service's clock, in whole seconds; None if there is none."""
     return _until_date(headers.get("Date", ""), 0.0)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _until_date(text: str, now: float) -> float | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
 
 
 def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
@@ -81,6 +58,22 @@ def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
     return None if quota == Quota() else quota
 
 
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _until_date(text: str, now: float) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+
+
 def _count(text: str | None) -> int | None:
     try:
         return int(float(text)) if text is not None else None
@@ -92,20 +85,18 @@ def _moment(text: str | None, received_at: float) -> datetime | None:
     if text is None:
         return None
     number = _number(text)
-    if number is None:
-        return _date(text)
     try:
+        if number is None:
+            return _date(text)
         if number >= UNIX_TIMES_BEGIN:
             return datetime.fromtimestamp(number, UTC)
         return datetime.fromtimestamp(received_at, UTC) + timedelta(seconds=number)
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, TypeError, OverflowError, OSError):
         return None
 
 
-def _date(text: str) -> datetime | None:
-    for read in (parse_utc, parsedate_to_datetime):
-        try:
-            return to_utc(read(text))
-        except (ValueError, TypeError, OverflowError):
-            continue
-    return None
+def _date(text: str) -> datetime:
+    try:
+        return to_utc(parse_utc(text))
+    except ValueError:
+        return to_utc(parsedate_to_datetime(text))

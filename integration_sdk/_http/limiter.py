@@ -1,135 +1,53 @@
 """Decides which waiting call may send now.
 
-A turn requires that the service's gate is open, its window has a place and the pace allows it,
-and that the gate and window of the company do too. Each company has its own, of 10 places, so
-that neither one company's bulk nor one company's 429 holds up another. A refusal is a company's
-own if the answer says so, or if only this company is refused while others are served.
+There is one `Lane` for the service and one for each company; the service's also has a `Pace`. A
+call goes if both of its lanes and the pace allow it. Companies take turns in a ring for each
+priority; within a company the oldest call goes first, even if it had to be sent several times.
 
-Within a priority the companies take turns in a ring; within a company the oldest call goes first,
-even if it had to be sent several times.
+A refusal is a company's own if the answer says so, or if only this company is refused while
+others are served. If all requests in flight were refused, the service limits the rate: the pace is
+learnt. If others were served, it limits concurrency: the places shrink. A 503 teaches nothing, and
+is taken for one backend's of several while most calls are served. After the gate has opened,
+requests leave at small random intervals, not all at once.
 
-What a 429 teaches depends on who else was refused. If all requests in flight were, the service
-limits the rate: the pacer learns it. If others were served, it limits concurrency: the window
-shrinks. A 503 teaches nothing. While most calls are served, it is taken for one backend's of
-several, and closes no gate unless it names a time. After the gate has opened, calls leave at
-small random intervals, not all at once.
-
-Each part has a world in which calls fail, or take much longer, without it: see the test of the
-limiter's worlds.
-
-Source: "Status codes", 429 and 503. Assumed: 10 requests at once for each company, as
-the public API publishes; the document shows no thresholds.
+Source: "Status codes", 429 and 503. Assumed: 10 requests at once for each company, as the public
+API publishes; the document shows no thresholds.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from heapq import heappush
+from typing import Final
 
-from attrs import Factory, define, field
+from attrs import define, field
 
-from integration_sdk._http.limits import AimdLimit, RatePacer, RetryAfterGate
+from integration_sdk._http.limits import Lane, Pace, Waiter
 from integration_sdk._http.requests import Priority
 from integration_sdk._http.responses import Response
 from integration_sdk._http.retry import Jitter
 
-if TYPE_CHECKING:
-    from integration_sdk._http.call import Call
-
-FIRST_WINDOW: Final = 20.0
-"""Maximum requests in flight at first, or the limit per company if that is higher; adjusted by
-the service's answers."""
+PRIORITIES: Final = tuple(Priority)
+FIRST_PLACES: Final = 20
+"""Requests in flight at first, or the limit per company if that is higher."""
+SILENCE, SILENT_STEP = 0.2, 0.015
+"""Seconds without any answer, if nothing was refused yet, after which one more urgent call goes,
+and then another after each step: a slow service may take more at a time."""
+FAIR_TURN: Final = 8
+"""Every 8th turn goes to the lowest waiting priority, to prevent starvation."""
 MOST_TRUST: Final = 10
 """Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
 MOST_PROBES: Final = 4
 """With several calls waiting and no Retry-After, the first probe comes up to this much sooner."""
-FORGOTTEN_AFTER: Final = 60.0
-"""Seconds after which a company's own gate is forgotten, once it could have opened."""
 LONGEST_STAGGER: Final = 0.01
 """Maximum seconds between two requests that leave after the gate has opened."""
-FAIR_TURN: Final = 8
-"""Every 8th turn goes to the lowest waiting priority, to prevent starvation."""
-PRIORITIES: Final = tuple(Priority)
 CERTAIN: Final = 3
 """Refusals in a row of one company, while others are served, that show that it is limited."""
+FORGOTTEN_AFTER: Final = 60.0
+"""Seconds after which a company's own gate is forgotten, once it could have opened."""
 MOST_IDLE: Final = 1024
-"""Companies beyond this number that nobody asks about are dropped, with what was learnt."""
-
-
-@define(eq=False)
-class CompanyLimits:
-    """One company's gate and window, and its waiting calls by priority."""
-
-    company: str | None
-    window: AimdLimit
-    gate: RetryAfterGate = Factory(RetryAfterGate)
-    in_flight: int = 0
-    answered_at: float = 0.0
-    lines: tuple[list[Call], ...] = Factory(lambda: tuple([] for _ in Priority))
-
-    def has_room(self, now: float, priority: int) -> bool:
-        """Return whether one more request may go."""
-        urgent = priority == Priority.INTERACTIVE
-        return self.window.has_room(self.in_flight, urgent=urgent) and self.gate.admits(now)
-
-    def first(self, priority: int) -> Call | None:
-        """Return the first call in line or, for a probe, the one with the fewest turns.
-
-        Calls that have left the line are dropped.
-        """
-        line = self.lines[priority]
-        while line and not line[0].waiting:
-            heappop(line)
-        if self.gate.is_open or not line:
-            return line[0] if line else None
-        return min((one for one in line if one.waiting), key=lambda one: (one.turns, one.order))
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether nobody is in flight or in line."""
-        return not self.in_flight and not any(self.lines)
-
-    def tidy(self) -> None:
-        """Drop the calls that have left the line."""
-        for line in filter(None, self.lines):
-            line[:] = sorted(call for call in line if call.waiting)  # a heap, too
-
-
-@define
-class TenantThrottleDetector:
-    """Whether one company alone is refused.
-
-    Attributes:
-        company: The company that was refused last.
-    """
-
-    company: str | None = None
-    _refused: int = 0
-    _others_served: int = 0
-
-    def answered(self, company: str | None) -> None:
-        """Note that a request for *company* was served."""
-        self._others_served += company != self.company
-
-    def refused(self, company: str | None) -> bool:
-        """Note a refusal; return whether *company* alone is refused."""
-        if company != self.company:
-            self.company, self._refused, self._others_served = company, 0, 0
-        self._refused += 1
-        return self.is_proven
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it is no accident: the company was refused several times in a row."""
-        return self._refused >= CERTAIN and self.is_proven
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether others were served as often since *company* alone was refused."""
-        return self.company is not None and self._others_served >= self._refused
+"""Companies beyond this number without calls are dropped, with what was learnt."""
 
 
 @define
@@ -138,385 +56,327 @@ class Limiter:
 
     Args:
         jitter: Draws a number between 0 and its argument.
-        limit: Maximum requests in flight.
-        per_company: The same for each company.
+        now: The time of its first request.
+        limit, per_company: Maximum requests in flight.
 
     Attributes:
-        in_flight: Requests in flight.
         waiting: Calls in line.
-        gate, window: The service's; each company has its own beside them.
-        pacer: The rate at which requests leave.
+        service: The lane of all calls.
     """
 
-    _jitter: Jitter
+    jitter: Jitter
+    _now: float = 0.0
     limit: int = field(kw_only=True, default=100)
     per_company: int = field(kw_only=True, default=10)
-    in_flight: int = field(init=False, default=0)
     waiting: int = field(init=False, default=0)
-    gate: RetryAfterGate = field(init=False, factory=RetryAfterGate)
-    window: AimdLimit = field(init=False)
-    pacer: RatePacer = field(init=False, factory=RatePacer)
-    _companies: dict[str | None, CompanyLimits] = field(init=False, factory=dict)
-    _closed: dict[CompanyLimits, None] = field(init=False, factory=dict)
-    """The companies whose own gate is closed, in the order in which they closed."""
-    _rings: tuple[OrderedDict[CompanyLimits, None], ...] = field(
-        init=False, factory=lambda: tuple(OrderedDict() for _ in Priority)
+    service: Lane = field(init=False)
+    pace: Pace = field(init=False)
+    _lanes: dict[str | None, Lane] = field(init=False, factory=dict)
+    _closed: dict[Lane, None] = field(init=False, factory=dict)
+    """Companies whose own gate is closed."""
+    _rings: tuple[OrderedDict[Lane, None], ...] = field(
+        init=False, factory=lambda: tuple(OrderedDict() for _ in PRIORITIES)
     )
     """By priority, the companies that may have room and a call in line."""
-    _most_companies: int = field(init=False, default=MOST_IDLE)
-    _added: int = field(init=False, default=0)
+    _most_lanes: int = field(init=False, default=MOST_IDLE)
     _orders: int = field(init=False, default=0)
-    _turns_taken: int = field(init=False, default=0)
-
+    _turns: int = field(init=False, default=0)
     _staggered: int = field(init=False, default=0)
     """How many requests still leave one by one, after the gate has opened."""
     _next_at: float = field(init=False, default=0.0)
-    """When the next of them may."""
-    _answered_at: float = field(init=False, default=0.0)
+    _silent_since: float = field(init=False, default=0.0)
     _trust: int = field(init=False, default=0)
-    _detector: TenantThrottleDetector = field(init=False, factory=TenantThrottleDetector)
-    _served_late: int = field(init=False, default=0)
-    _refused_late: int = field(init=False, default=0)
+    _late: list[int] = field(init=False, factory=lambda: [0, 0])
+    """Of the requests in flight when the gate closed, how many were served and refused."""
     _suspects: set[str] = field(init=False, factory=set)
-    """Companies that were refused since the service's gate closed."""
-    _accused: CompanyLimits | None = field(init=False, default=None)
-    """The company to which the service's closed gate was moved, until its own probe tells."""
+    _last: tuple[str | None, int, int] = field(init=False, default=(None, 0, 0))
+    """The company that was refused last, how often in a row, and how many others were served."""
 
     def __attrs_post_init__(self) -> None:
-        first = max(FIRST_WINDOW, float(self.per_company))
-        self.window = AimdLimit(self.limit, min(first, float(self.limit)))
+        first = min(max(FIRST_PLACES, self.per_company), self.limit)
+        self.service, self.pace = Lane(self.limit, float(first)), Pace(self._now)
 
-    # Coming and going
+    # A turn, and what came of it
 
-    def enter(self, call: Call, now: float) -> bool:
+    def enter(self, call: Waiter, now: float) -> bool:
         """Return True if *call* may send now; otherwise put it in line, see `ready`."""
         if not call.order:
             self._orders += 1
             call.order = self._orders
-        limits = call.limits = self._companies.get(call.company) or self._add_company(call.company)
-        if self._is_calm(limits):
-            self._go(call, limits, now)
+        lane = call.lane = self._lanes.get(call.company) or self._add_lane(call.company)
+        service = self.service
+        if (  # the usual case, at less cost than by all the rules
+            not self.waiting
+            and not self._staggered
+            and service.closed_by is lane.closed_by is None
+            and service.in_flight < service.size - 2
+            and lane.in_flight < lane.size - 2
+            and self.pace.learnt == math.inf
+        ):
+            call.sent_at, call.turns = now, call.turns + 1
+            service.in_flight += 1
+            lane.in_flight += 1
             return True
-        least = None if self.waiting else self._least_admitted(now)
-        if least is not None and call.priority <= least and limits.has_room(now, call.priority):
-            self._go(call, limits, now)
+        urgent = call.priority == Priority.INTERACTIVE
+        if not self.waiting and self._admits(now, urgent) and lane.admits(now, urgent=urgent):
+            self._go(call, lane, now)
             return True
-        self._stand_in_line(call, limits)
+        self._stand_in_line(call, lane, now)
         return False
 
-    def ready(self, now: float) -> list[Call]:
+    def ready(self, now: float) -> list[Waiter]:
         """Return the calls whose turn it is now; they count as in flight from here on."""
-        released: list[Call] = []
-        for limits in self._closed:
-            if limits.gate.admits(now):
-                self._offer(limits)
-        while self.waiting and (least := self._least_admitted(now)) is not None:
-            call = self._next(now, least) if self.gate.is_open else self._pick_probe(now)
+        released: list[Waiter] = []
+        for lane in self._closed:
+            if now >= lane.opens_at:
+                self._offer(lane)
+        self._grow_in_silence(now)
+        while self.waiting and self._admits(now, True):
+            call = self._next(now) if self.service.closed_by is None else self._probe(now)
             if call is None:
                 break
             self.leave_line(call)
-            self._go(call, _of(call), now)
+            self._go(call, _lane_of(call), now)
             released.append(call)
         return released
 
-    def leave_line(self, call: Call) -> None:
+    def leave_line(self, call: Waiter) -> None:
         """Take *call* out of the line, if it is in it."""
-        if call.waiting:
-            call.waiting = False
-            self.waiting -= 1
+        self.waiting -= call.waiting
+        call.waiting = False
 
-    def answered(self, call: Call, now: float) -> None:
+    def answered(self, call: Waiter, now: float) -> None:
         """Note that *call* got an answer that is no refusal."""
-        limits = _of(call)
-        self._answered_at = limits.answered_at = now
-        self._trust = min(MOST_TRUST, self._trust + 1)
-        self._detector.answered(call.company)
-        self.window.answered(self.in_flight)
-        limits.window.answered(limits.in_flight)
-        if self.gate.closed_by is not None:
-            self._served_while_closed(call, now)
-        self.pacer.answered(now)
-        if limits.gate.closed_by is not None and limits.gate.answered(call.sent_at):
-            self._closed.pop(limits, None)
-            self._accused = None if limits is self._accused else self._accused
-        self._leave(limits)
+        lane, service = _lane_of(call), self.service
+        if self._trust < MOST_TRUST:
+            self._trust += 1
+        company, in_a_row, others = self._last
+        if in_a_row and call.company != company:
+            self._last = company, in_a_row, others + 1
+        self._silent_since = now
+        was_closed = service.closed_by is not None
+        if service.answered(call.sent_at, now):
+            self._opened(now)
+        elif was_closed:
+            self._late[0] += 1
+        self.pace.answered(now)
+        if lane.answered(call.sent_at, now):
+            self._closed.pop(lane, None)
+        self._leave(lane)
 
-    def refused(self, call: Call, answer: Response, now: float) -> None:
+    def refused(self, call: Waiter, answer: Response, now: float) -> None:
         """Note that *call* got a 429 or 503.
 
         Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
         limit, since the account's is not used up, and one that says 0 is not.
         """
-        limits = _of(call)
+        lane = _lane_of(call)
         is_429 = answer.status == 429  # too many requests may be the cause; of a 503, they are not
+        in_a_row, others = self._last[1:] if self._last[0] == call.company else (0, 0)
+        self._last = call.company, in_a_row + 1, others
+        alone = call.company is not None and others > in_a_row
         quota = answer.quota if is_429 and call.company is not None else None
-        left = None if quota is None else quota.remaining
-        alone = self._detector.refused(call.company) or limits is self._accused
-        if limits is self._accused:
-            self._accused = None
-            self.pacer.forget()  # what it learnt from a limit that is this company's
-        of_company = alone if left is None else left > 0
+        of_company = alone if quota is None or quota.remaining is None else quota.remaining > 0
         if is_429:
-            limits.window.refused(limits.in_flight, call.sent_at, now)
+            lane.shrink(call.sent_at, now)
             if not of_company:
-                self.window.refused(self.in_flight, call.sent_at, now)
-        is_certain = of_company and self._detector.is_certain
-        since = limits.answered_at if is_certain else self._answered_at
-        if not self._concerns_one(call, answer, since):
+                self.service.shrink(call.sent_at, now)
+        is_certain = alone and of_company and in_a_row + 1 >= CERTAIN
+        if not self._concerns_one(call, answer, (lane if is_certain else self.service).answered_at):
             if of_company:
-                self._close_company(limits, call, answer, now)
+                self._close_company(lane, call, answer, now)
             else:
                 self._close_service(call, answer, now)
-        self._leave(limits)
+        self._leave(lane)
 
-    def unanswered(self, call: Call, now: float) -> None:
+    def unanswered(self, call: Waiter, now: float) -> None:
         """Note that *call* got no answer: a lost connection, a deadline, a cancellation."""
-        limits = _of(call)
-        self.gate.unanswered(call.sent_at, now, self._jitter)
-        limits.gate.unanswered(call.sent_at, now, self._jitter)
-        self._leave(limits)
+        lane = _lane_of(call)
+        self.service.unanswered(call.sent_at, now, self.jitter)
+        lane.unanswered(call.sent_at, now, self.jitter)
+        self._leave(lane)
 
-    def unused(self, call: Call, now: float) -> None:
+    def unused(self, call: Waiter, now: float) -> None:
         """Note that *call* had its turn but sent nothing."""
-        limits = _of(call)
-        self.gate.unused(call.sent_at, now)
-        limits.gate.unused(call.sent_at, now)
-        self._leave(limits)
+        lane = _lane_of(call)
+        self.service.unused(call.sent_at, now)
+        lane.unused(call.sent_at, now)
+        self._leave(lane)
 
     # Looking ahead
 
     def next_wake(self, now: float) -> float | None:
         """Return when to call `ready` even if nothing is answered until then; None for never."""
-        if not self.waiting or not self.window.has_room(self.in_flight, urgent=True):
+        service = self.service
+        if not self.waiting:
             return None
-        if self._least_admitted(now) is None:
-            opens_at = 0.0 if self.gate.is_open else self.gate.opens_at
-            return max(opens_at, self.pacer.next_at, self._next_at)
-        opening = (limits.gate.opens_at for limits in self._closed)
-        return min((at for at in opening if at > now), default=None)
+        if service.in_flight >= int(service.size):
+            return self._silent_since + SILENCE if self._may_grow else None
+        if not self._admits(now, True):
+            opens_at = 0.0 if service.closed_by is None else service.opens_at
+            return max(opens_at, self.pace.next_at, self._next_at)
+        return min((lane.opens_at for lane in self._closed if lane.opens_at > now), default=None)
 
     def held_back(self) -> set[str]:
-        """Return the companies that are refused for now, though others may not be.
-
-        While the service's gate is closed, that may be each company that has been refused since:
-        only calls of others can tell whether it is they or the service.
-        """
-        if not self.gate.is_open:
+        """Return the companies that are refused for now, though others may not be."""
+        if self.service.closed_by is not None:
             return self._suspects
-        return {str(limits.company) for limits in self._closed if not limits.gate.is_open}
+        return {str(lane.company) for lane in self._closed if lane.closed_by is not None}
 
     @property
     def closed_until(self) -> float:
         """When the last of the closed gates opens; minus infinity if none is closed."""
-        gates = (self.gate, *(limits.gate for limits in self._closed))
-        return max((gate.opens_at for gate in gates if not gate.is_open), default=-math.inf)
+        lanes = (self.service, *self._closed)
+        return max((one.opens_at for one in lanes if one.closed_by is not None), default=-math.inf)
 
-    def closed_by(self, call: Call, *, until: float = 0.0) -> Response | None:
+    def closed_by(self, call: Waiter, *, until: float = 0.0) -> Response | None:
         """Return the answer that closed a gate for *call* beyond *until*; None if none did."""
-        own = self._companies.get(call.company)
-        for gate in (self.gate, self.gate if own is None else own.gate):
-            if gate.closed_by is not None and gate.opens_at > until:
-                return gate.closed_by
+        for lane in (self.service, self._lanes.get(call.company, self.service)):
+            if lane.closed_by is not None and lane.opens_at > until:
+                return lane.closed_by
         return None
 
     # What an answer teaches
 
-    def _opened(self, now: float) -> None:
-        """Tell a rate limit, which refuses all requests in flight, from a concurrency limit.
-
-        A single refusal may have any cause; it only confirms a known rate.
-        """
-        enough = 1 if self.pacer.is_learnt else 2
-        limited = self._refused_late >= max(enough, self._served_late + 1)
-        self.pacer.opened(now, limited=limited)
-        self._staggered, self._next_at = self.window.places, now
-
-    def _served_while_closed(self, call: Call, now: float) -> None:
-        """Open the service's gate if *call* was the probe, or shows that it is not the service.
-
-        If one company alone was refused and others are served, before or after, it may be the
-        only one that is limited: the closed gate becomes that company's. Without this, 200 pushes
-        behind 80 of a refused company take 17 s, not 2.
-        """
-        is_probe = call.sent_at > self.gate.closed_at
-        is_other = len(self._suspects) == 1 and call.company not in self._suspects
-        if is_other and (is_probe or (self._detector.is_proven and not self.gate.has_named_time)):
-            self.gate.unused(call.sent_at, now)  # so that the company's probe may go
-            (company,) = self._suspects
-            accused = self._companies.get(company) or self._add_company(company)
-            if accused.gate.is_open:
-                accused.gate = self.gate
-                self._closed[accused] = None
-                self._accused = accused
-            self.gate = RetryAfterGate()
-            self._opened(now)
-        elif self.gate.answered(call.sent_at):
-            self._opened(now)
-        else:
-            self._served_late += 1
-
-    def _concerns_one(self, call: Call, answer: Response, answered_at: float) -> bool:
-        """Return whether *call* alone was refused: others were answered, and no time was named.
-
-        *answered_at* is when the last of the others was answered: of the same company if that
-        company alone is refused, else of any.
-        """
+    def _concerns_one(self, call: Waiter, answer: Response, answered_at: float) -> bool:
+        """Return whether *call* alone was refused: others were answered, and no time was named."""
         if answer.retry_after:
             return False
         if answer.status == 429:  # others were answered meanwhile: this was one too many
             return answered_at > call.sent_at
-        # A 503 of one backend of several: recently more calls were served than got one. A single
-        # call cannot tell.
-        if self.in_flight + self.waiting == 1 or not self.gate.is_open or not self._trust:
+        is_single = self.service.in_flight + self.waiting == 1  # which cannot tell
+        if is_single or self.service.closed_by is not None or not self._trust:
             return False
         self._trust -= 1
         return True
 
-    def _close_company(
-        self, limits: CompanyLimits, call: Call, answer: Response, now: float
-    ) -> None:
-        for other in [one for one in self._closed if one.is_unused]:
-            if now > other.gate.opens_at + FORGOTTEN_AFTER:  # nobody has asked for a while
-                other.gate = RetryAfterGate()
+    def _close_company(self, lane: Lane, call: Waiter, answer: Response, now: float) -> None:
+        for other in [one for one in self._closed if one.is_idle]:
+            if now > other.opens_at + FORGOTTEN_AFTER:
+                other.closed_by = None
                 del self._closed[other]
-        self._closed[limits] = None
-        base = call.options.retry.throttled_base
-        limits.gate.refused(answer, base, call.sent_at, now, self._jitter)
-        self.gate.unused(call.sent_at, now)  # it says nothing about the service itself
+        self._closed[lane] = None
+        lane.close(answer, call.base, call.sent_at, now, self.jitter)
+        self.service.unused(call.sent_at, now)  # it says nothing about the service itself
 
-    def _close_service(self, call: Call, answer: Response, now: float) -> None:
-        base = call.options.retry.throttled_base
-        if self.gate.is_open:
-            self.pacer.closed(now)
-            self._staggered = self._served_late = self._refused_late = 0
+    def _close_service(self, call: Waiter, answer: Response, now: float) -> None:
+        base = call.base
+        if self.service.closed_by is None:
+            self.pace.closed(now)
+            self._staggered, self._late = 0, [0, 0]
             self._suspects.clear()
         if call.company is not None:
             self._suspects.add(call.company)
         if answer.status == 429:
-            if call.sent_at <= self.pacer.closed_at:  # a probe says nothing about the rate
-                self._refused_late += 1
+            self._late[1] += call.sent_at <= self.pace.closed_at  # else it is the probe's
             # Many that wait lose more in a pause, and have probes to spare.
-            base /= max(1, min(MOST_PROBES, self.waiting + self.in_flight))
-        self.gate.refused(answer, base, call.sent_at, now, self._jitter)
+            base /= max(1, min(MOST_PROBES, self.waiting + self.service.in_flight))
+        self.service.close(answer, base, call.sent_at, now, self.jitter)
+
+    def _opened(self, now: float) -> None:
+        served, refused = self._late
+        # A single refusal may have any cause; it only confirms a known rate.
+        enough = 1 if self.pace.learnt < math.inf else 2
+        self.pace.opened(now, limited=refused >= max(enough, served + 1))
+        self._staggered, self._next_at = int(self.service.size), now
 
     # Turns
 
-    def _is_calm(self, limits: CompanyLimits) -> bool:
-        """Whether anybody may go: the usual case, told at less cost than by all the rules."""
-        return (
-            not self.waiting
-            and not self._staggered
-            and self.pacer.learnt == math.inf
-            and self.gate.closed_by is None
-            and limits.gate.closed_by is None
-            and self.in_flight < self.window.size - 2
-            and limits.in_flight < limits.window.size - 2
-        )
+    def _admits(self, now: float, urgent: bool) -> bool:
+        """Return whether the service's limits allow one more call."""
+        is_due = self.pace.admits(now) and (self._staggered <= 0 or now >= self._next_at)
+        return is_due and self.service.admits(now, urgent=urgent)
 
-    def _least_admitted(self, now: float) -> Priority | None:
-        """Return the lowest priority that may go now, whatever its company; None if none may."""
-        if not self.gate.admits(now) or not self.pacer.admits(now):
-            return None
-        if self._staggered > 0 and now < self._next_at:
-            return None
-        if not self.window.has_room(self.in_flight, urgent=True):
-            return None
-        everybody = self.window.has_room(self.in_flight, urgent=False)
-        return Priority.PREFETCH if everybody else Priority.INTERACTIVE
+    @property
+    def _may_grow(self) -> bool:
+        service = self.service
+        is_full = int(service.size) <= service.in_flight < service.limit
+        return is_full and service.is_untried and bool(self._rings[Priority.INTERACTIVE])
 
-    def _go(self, call: Call, limits: CompanyLimits, now: float) -> None:
-        call.sent_at = now
-        call.turns += 1
-        self.in_flight += 1
-        limits.in_flight += 1
-        self.pacer.passed(now)
-        if self.gate.closed_by is not None:
-            self.gate.passed(now)
-        if limits.gate.closed_by is not None:
-            limits.gate.passed(now)
+    def _grow_in_silence(self, now: float) -> None:
+        if now >= self._silent_since + SILENCE and self._may_grow:
+            self.service.size += 1
+            self._silent_since = now + SILENT_STEP - SILENCE
+
+    def _go(self, call: Waiter, lane: Lane, now: float) -> None:
+        call.sent_at, call.turns = now, call.turns + 1
+        self.service.sent(now)
+        lane.sent(now)
+        self.pace.sent(now)
         if self._staggered > 0:
-            self._staggered -= 1
-            self._next_at = now + self._jitter(LONGEST_STAGGER)
+            self._staggered, self._next_at = self._staggered - 1, now + self.jitter(LONGEST_STAGGER)
 
-    def _leave(self, limits: CompanyLimits) -> None:
-        self.in_flight -= 1
-        limits.in_flight -= 1
+    def _leave(self, lane: Lane) -> None:
+        self.service.in_flight -= 1
+        lane.in_flight -= 1
         if self.waiting:
-            self._offer(limits)
+            self._offer(lane)
 
     # The line
 
-    def _add_company(self, company: str | None) -> CompanyLimits:
-        if len(self._companies) >= self._most_companies:
-            self._tidy()
-            self._companies = {
-                key: limits
-                for key, limits in self._companies.items()
-                if not (limits.is_unused and limits.gate.is_open)
-            }
-            self._most_companies = MOST_IDLE + 2 * len(self._companies)
+    def _add_lane(self, company: str | None) -> Lane:
+        if len(self._lanes) >= self._most_lanes:
+            for ring in self._rings:  # what calls left behind that gave up
+                for lane in [one for one in ring if one.is_idle]:
+                    del ring[lane]
+            lanes = self._lanes.items()
+            kept = [pair for pair in lanes if not pair[1].is_idle or pair[1].closed_by is not None]
+            self._lanes, self._most_lanes = dict(kept), MOST_IDLE + 2 * len(kept)
         most = self.limit if company is None else min(self.per_company, self.limit)
-        limits = self._companies[company] = CompanyLimits(company, AimdLimit(most, float(most)))
-        return limits
+        lane = self._lanes[company] = Lane(most, float(most), company)
+        return lane
 
-    def _stand_in_line(self, call: Call, limits: CompanyLimits) -> None:
-        self._added += 1
-        if self._added > MOST_IDLE + 2 * (self.waiting + len(self._companies)):
-            self._tidy()
+    def _stand_in_line(self, call: Waiter, lane: Lane, now: float) -> None:
+        line = lane.lines[call.priority]
+        if len(line) > 64 and not line[-1][1].waiting:  # calls that gave up while none could go
+            line[:] = sorted(pair for pair in line if pair[1].waiting)
+        if not self.waiting:
+            self._silent_since = now
         call.waiting = True
         self.waiting += 1
-        heappush(limits.lines[call.priority], call)
-        self._rings[call.priority].setdefault(limits)
+        heappush(line, (call.order, call))
+        self._rings[call.priority].setdefault(lane)
 
-    def _tidy(self) -> None:
-        """Drop what calls have left behind that gave up while nobody could go."""
-        self._added = 0
-        for limits in self._companies.values():
-            limits.tidy()
-        for ring in self._rings:
-            for limits in [one for one in ring if not any(one.lines)]:
-                del ring[limits]
-
-    def _offer(self, limits: CompanyLimits) -> None:
+    def _offer(self, lane: Lane) -> None:
         """Let a company take part in the turns: it may have room again."""
-        for priority in PRIORITIES:
-            if limits.lines[priority]:
-                self._rings[priority].setdefault(limits)
+        for priority, line in enumerate(lane.lines):
+            if line:
+                self._rings[priority].setdefault(lane)
 
-    def _next(self, now: float, least: Priority) -> Call | None:
-        """Return the next call, down to priority *least*; None if no company has room."""
-        eligible = PRIORITIES[: least + 1]
-        last_first = self._turns_taken % FAIR_TURN == FAIR_TURN - 1
-        for priority in reversed(eligible) if last_first else eligible:
-            ring = self._rings[priority]
+    def _next(self, now: float) -> Waiter | None:
+        """Return the next call; None if no company that waits has room."""
+        order = PRIORITIES if self.service.admits(now, urgent=False) else PRIORITIES[:1]
+        for priority in reversed(order) if self._turns % FAIR_TURN == FAIR_TURN - 1 else order:
+            ring, urgent = self._rings[priority], priority == Priority.INTERACTIVE
             while ring:
-                limits, _ = ring.popitem(last=False)  # `_offer` puts back those without room
-                call = limits.first(priority) if limits.has_room(now, priority) else None
+                lane, _ = ring.popitem(last=False)  # `_offer` puts back those without room
+                call = lane.first(priority) if lane.admits(now, urgent=urgent) else None
                 if call is not None:
-                    ring[limits] = None
-                    self._turns_taken += 1  # not turns that nobody used, so no fair one is lost
+                    ring[lane] = None
+                    self._turns += 1  # not turns that no call used, so no fair one is lost
                     return call
         return None
 
-    def _pick_probe(self, now: float) -> Call | None:
+    def _probe(self, now: float) -> Waiter | None:
         """Return the call that probes; of a company not refused if possible: it may be that one.
 
         Among the candidates it is the one with the fewest turns, so that no call uses up its own.
         """
+        candidates = (
+            call
+            for lane in self._lanes.values()
+            for priority, line in enumerate(lane.lines)
+            if line and lane.admits(now, urgent=priority == Priority.INTERACTIVE)
+            for _, call in line
+            if call.waiting
+        )
         return min(
-            self._candidates(now),
+            candidates,
             key=lambda one: (one.company in self._suspects, one.turns, one.priority, one.order),
             default=None,
         )
 
-    def _candidates(self, now: float) -> Iterator[Call]:
-        for limits in self._companies.values():
-            for priority, line in enumerate(limits.lines):
-                if line and limits.has_room(now, priority):
-                    yield from (call for call in line if call.waiting)
 
-
-def _of(call: Call) -> CompanyLimits:
-    """Return the limits of the company of *call*, which has had a turn."""
-    assert call.limits is not None  # noqa: S101 - set by `enter`
-    return call.limits
+def _lane_of(call: Waiter) -> Lane:
+    assert call.lane is not None  # noqa: S101 - set by `enter`
+    return call.lane

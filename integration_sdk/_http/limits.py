@@ -1,333 +1,272 @@
-"""What holds calls back: a closed gate, a number of places, and a rate.
+"""What holds calls back: the gate and the places of a `Lane`, and the `Pace` of the service.
 
-`RetryAfterGate` and `AimdLimit` exist once for the service and once for each company, `RatePacer`
-once. They learn from the service's answers; time reaches them as an argument. A `SharedRate` is a
-limit that is set by the user, kept in memory or elsewhere.
+They learn from the service's answers. Time reaches them as an argument, chance as a `Jitter`.
 """
 
 from __future__ import annotations
 
 import math
+from heapq import heappop
 from typing import Final
 
-from attrs import define, field
+from attrs import Factory, define, field
 
+from integration_sdk._http.requests import Priority
 from integration_sdk._http.responses import Response
 from integration_sdk._http.retry import Jitter, pause
+from integration_sdk._pacing import CellRate
 
-LONGEST_PROBE_INTERVAL: Final = 4.0
-"""Maximum seconds between probes if the service names no time."""
-SHORTEST_PROBE_INTERVAL: Final = 0.05
-SPREAD: Final = 0.02
-"""Share of ``Retry-After`` added as jitter, so that processes do not come back all at once."""
 PROBE_PATIENCE: Final = 2.0
 """Seconds after which another probe may go though one is in flight (for a large page)."""
+SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL = 0.05, 4.0
+"""Seconds between probes if the service names no time."""
+SPREAD: Final = 0.02
+"""Share of ``Retry-After`` added as jitter, so that processes do not come back all at once."""
 
 
-# A gate
-
-
-@define
-class RetryAfterGate:
-    """Open, or closed by a 429 or 503 until some moment and then open for one probe at a time.
-
-    ::
-
-        open ──refused──> closed, until opens_at ──> a probe goes through ──answered──> open
-                            ^                          │
-                            └──────refused, longer─────┘
-
-    While it is closed nobody sends, so a crowd of tasks costs the service one request per pause,
-    not one each. Answers to requests that were sent before it closed neither open it nor make the
-    next pause longer; they can only name a later time.
+@define(eq=False)
+class Waiter:
+    """What the limiter knows of a call.
 
     Attributes:
-        closed_by: The answer that closed it; None while it is open.
-        opens_at: When a probe may go, on the caller's clock; while one is in flight, when the
-            next may.
-        closed_at: When it closed, or its last probe was refused.
+        base: Longest first pause in seconds after a refusal that names no time.
+        order: Its place in the line, kept over repetitions; 0 until it has one.
+        turns: How many turns it had.
+        sent_at: When its last turn began.
+        waiting: Whether it is in line.
+        lane: Its company's; None before its first turn.
     """
 
-    closed_by: Response | None = field(default=None, init=False)
-    opens_at: float = field(default=0.0, init=False)
-    closed_at: float = field(default=0.0, init=False)
-    _named: float = field(default=0.0, init=False)
-    """The latest time that the service named."""
-    _pauses: int = field(default=0, init=False)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether everybody may pass."""
-        return self.closed_by is None
-
-    @property
-    def has_named_time(self) -> bool:
-        """Whether the service said how long it stays closed."""
-        return self._named > 0.0
-
-    def admits(self, now: float) -> bool:
-        """Return whether somebody may pass now."""
-        return self.closed_by is None or now >= self.opens_at
-
-    def passed(self, now: float) -> None:
-        """Note that a request was sent; if the gate is not open, it is the probe."""
-        if self.closed_by is not None:
-            self.opens_at = now + PROBE_PATIENCE
-
-    def refused(
-        self, answer: Response, base: float, sent_at: float, now: float, jitter: Jitter
-    ) -> None:
-        """Close the gate: a request that left at *sent_at* was refused with *answer*.
-
-        *base* is the longest first pause in seconds, if the answer names none.
-        """
-        floor = answer.retry_after or 0.0
-        if self.closed_by is None and floor:
-            self.closed_at, self.opens_at = now, now + SHORTEST_PROBE_INTERVAL
-        elif self.closed_by is None or sent_at > self.closed_at:
-            self._close(base, now, jitter)
-        self.closed_by = answer
-        spread = jitter(SPREAD * floor)
-        if floor:
-            self._named = max(self._named, now + floor + spread)
-        self.opens_at = max(self.opens_at, self._named)
-
-    def answered(self, sent_at: float) -> bool:
-        """Note an answer; if it was the probe's, open the gate and return True."""
-        if self.closed_by is None or sent_at <= self.closed_at:
-            return False
-        self.closed_by, self._pauses, self.opens_at, self._named = None, 0, 0.0, 0.0
-        return True
-
-    def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
-        """Note that a request had no answer; if it was the probe, delay the next one."""
-        if self.closed_by is not None and sent_at > self.closed_at:
-            self._close(1.0, now, jitter)
-
-    def unused(self, sent_at: float, now: float) -> None:
-        """Note that a request was not sent; if it was the probe, allow another at once."""
-        if self.closed_by is not None and sent_at > self.closed_at:
-            self.opens_at = max(now, self._named)
-
-    def _close(self, base: float, now: float, jitter: Jitter) -> None:
-        closed_for = pause(
-            self._pauses,
-            first=base,
-            cap=LONGEST_PROBE_INTERVAL,
-            jitter=jitter,
-            floor=SHORTEST_PROBE_INTERVAL,
-        )
-        self._pauses += 1
-        self.closed_at = now
-        self.opens_at = max(self._named, now + closed_for)
+    company: str | None
+    priority: Priority
+    base: float = 1.0
+    order: int = 0
+    turns: int = 0
+    sent_at: float = 0.0
+    waiting: bool = False
+    lane: Lane | None = None
 
 
-# A number of places
+@define(eq=False)
+class Lane:
+    """The gate, the places and the line of the service or of one company.
 
-LONGEST_PATIENCE: Final = 64.0
-SMALLEST_WITH_SPARE: Final = 4
-"""Windows of this size or more keep one place free for urgent requests."""
+    The gate is closed by a 429 or 503, and then lets one probe at a time through, from `opens_at`
+    on. Answers to requests that left before it closed neither open it nor make the pause longer.
 
-
-@define
-class AimdLimit:
-    """How many requests may be in flight at once, found by trial: between 1 and *limit*.
-
-    Additive increase, multiplicative decrease. Every refusal removes one place, down to half of
-    the size at which a round of refusals began: a service that refuses the whole crowd (a rate
-    limit) halves the window, one that refuses a single request too many (a concurrency limit)
-    removes only one place. Places return one by one, after `patience` rounds of answers each.
-    Patience doubles with every round of refusals, so that a known limit is tested less and less
-    often, and halves with every place gained beyond it.
+    The places are found by additive increase and multiplicative decrease. Each refusal takes one
+    away, down to half of those in use when a round of refusals began. They return one by one,
+    after *patience* rounds of answers each.
 
     Attributes:
-        limit: Maximum number of places.
-        size: Current number of places; the fraction is progress towards the next one.
-        patience: Rounds of answers (one answer per place) that gain one place.
+        size: Number of places; the fraction is progress towards the next one.
+        answered_at: When the last of its requests was answered.
+        closed_by: The answer that closed the gate; None while it is open.
+        opens_at: When a probe may go; while one is in flight, when the next may.
+        closed_at: When the gate closed, or its last probe was refused.
+        lines: Calls in line by priority: heaps of order and call.
     """
 
     limit: int
     size: float
-    patience: float = field(default=1.0, init=False)
-    _ceiling: float = field(default=math.inf, init=False)
-    _floor: float = field(default=1.0, init=False)
-    _round_began: float = field(default=-math.inf, init=False)
+    company: str | None = None
+    in_flight: int = 0
+    answered_at: float = 0.0
+    closed_by: Response | None = None
+    opens_at: float = 0.0
+    closed_at: float = 0.0
+    lines: tuple[list[tuple[int, Waiter]], ...] = Factory(lambda: tuple([] for _ in Priority))
+    _named_until: float = 0.0
+    _pauses: int = 0
+    _patience: float = 1.0
+    _floor: float = 1.0
+    _ceiling: float = math.inf
+    _round_began: float = -math.inf
 
     @property
-    def places(self) -> int:
-        """How many requests may be in flight."""
-        return int(self.size)
+    def is_idle(self) -> bool:
+        return not self.in_flight and not any(one.waiting for line in self.lines for _, one in line)
 
-    def has_room(self, in_flight: int, *, urgent: bool) -> bool:
-        """Return whether one more may go; in larger windows the last place is for urgent ones."""
-        kept = 0 if urgent or self.size < SMALLEST_WITH_SPARE else 1
-        return in_flight < int(self.size) - kept
+    @property
+    def is_untried(self) -> bool:
+        """Whether nothing has been refused so far."""
+        return self.closed_by is None and self._ceiling == math.inf
 
-    def answered(self, in_flight: int) -> None:
-        """Note an answer to one of *in_flight* requests; only a window in full use grows."""
-        if in_flight < int(self.size) - 1 or self.size >= self.limit:
-            return
-        self.size = min(self.limit, self.size + 1 / (self.patience * self.size))
-        if self.size >= self._ceiling + 1:
-            self._ceiling = self.size
-            self.patience = max(1.0, self.patience / 2)
+    def admits(self, now: float, *, urgent: bool) -> bool:
+        """Return whether one more may go; the last of four places or more is for urgent ones."""
+        spare = 0 if urgent or self.size < 4 else 1
+        has_room = self.in_flight < int(self.size) - spare
+        return has_room and (self.closed_by is None or now >= self.opens_at)
 
-    def refused(self, in_flight: int, sent_at: float, now: float) -> None:
-        """Note a refusal with *in_flight* requests; if it was the only one, nothing shrinks."""
+    def sent(self, now: float) -> None:
+        self.in_flight += 1
+        if self.closed_by is not None:  # it is the probe
+            self.opens_at = now + PROBE_PATIENCE
+
+    def answered(self, sent_at: float, now: float) -> bool:
+        """Note an answer; return whether it was the probe's, which opens the gate."""
+        self.answered_at = now
+        if self.in_flight >= int(self.size) - 1 and self.size < self.limit:  # in full use
+            self.size = min(self.limit, self.size + 1 / (self._patience * self.size))
+            if self.size >= self._ceiling + 1:
+                self._ceiling, self._patience = self.size, max(1.0, self._patience / 2)
+        if self.closed_by is None or sent_at <= self.closed_at:
+            return False
+        self.closed_by, self._pauses, self._named_until = None, 0, 0.0
+        return True
+
+    def shrink(self, sent_at: float, now: float) -> None:
+        """Take a place away, unless the request that was refused was the only one in flight."""
         if sent_at >= self._round_began:
-            if in_flight <= 1:
+            if self.in_flight <= 1:
                 return
-            self._begin_round(min(self.size, in_flight), now)
+            self.size = self._ceiling = min(self.size, self.in_flight)
+            self._floor, self._round_began = max(1.0, self.size / 2), now
+            self._patience = min(64.0, self._patience * 2)
         self.size = max(self._floor, self.size - 1)
 
-    def _begin_round(self, used: float, now: float) -> None:
-        self.size = self._ceiling = used
-        self._floor = max(1.0, used / 2)
-        self._round_began = now
-        self.patience = min(LONGEST_PATIENCE, self.patience * 2)
+    def close(
+        self, answer: Response, base: float, sent_at: float, now: float, jitter: Jitter
+    ) -> None:
+        """Close the gate: *answer* refused a request. Only a probe's makes the pauses longer."""
+        seconds = answer.retry_after or 0.0
+        if self.closed_by is None and seconds:
+            self.closed_at, self.opens_at = now, now + SHORTEST_PROBE_INTERVAL
+        elif self.closed_by is None or sent_at > self.closed_at:
+            self._wait(base, now, jitter)
+        self.closed_by = answer
+        if seconds:
+            self._named_until = max(self._named_until, now + seconds + jitter(SPREAD * seconds))
+        self.opens_at = max(self.opens_at, self._named_until)
 
+    def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:
+        if self.closed_by is not None and sent_at > self.closed_at:
+            self._wait(1.0, now, jitter)
 
-# A rate
+    def unused(self, sent_at: float, now: float) -> None:
+        """Note that a probe was not sent, or says nothing; the next may go at once."""
+        if self.closed_by is not None and sent_at > self.closed_at:
+            self.opens_at = max(now, self._named_until)
+
+    def _wait(self, base: float, now: float, jitter: Jitter) -> None:
+        low, high = SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL
+        seconds = pause(self._pauses, first=base, cap=high, jitter=jitter, floor=low)
+        self._pauses, self.closed_at = self._pauses + 1, now
+        self.opens_at = max(self._named_until, now + seconds)
+
+    def first(self, priority: int) -> Waiter | None:
+        """Return its first call in line; for a probe, the one that had the fewest turns."""
+        line = self.lines[priority]
+        while line and not line[0][1].waiting:
+            heappop(line)
+        if self.closed_by is None or not line:
+            return line[0][1] if line else None
+        return min((one for _, one in line if one.waiting), key=lambda one: (one.turns, one.order))
+
 
 EPOCH: Final = 0.5
-LEAST_STEP: Final = 0.4
-"""Requests per second that an epoch adds at least. The slower of two processes that share a limit
-gains on the faster one this way; steps in proportion would keep them as far apart as they are."""
-FIRST_STEP: Final = 0.01
-"""Share of the rate that an epoch adds at first."""
-ACCELERATION: Final = 1.4
-"""What the step is multiplied by with each epoch, away from a rate that was refused."""
+LEAST_STEP, FIRST_STEP, ACCELERATION = 0.4, 0.01, 1.4
+"""An epoch adds this many requests per second at least: the slower of two processes that share a
+limit gains on the faster one this way. At first it adds this share of the rate; away from a rate
+that was refused, the step is multiplied by this with each epoch."""
 CAUTION: Final = 0.95
 """Share of the rate seen right before a refusal that is tried next."""
 WORTH_IT: Final = 4.0
 """A rate is learnt only if the gate was open for less than this many times as long as closed."""
-RELIEF: Final = 4.0
-"""If lowering the rate helped, no refusal follows within this many seconds."""
-MOST_IN_VAIN: Final = 60
-"""How often in a row a rate is lowered in vain before it is forgotten. Not soon: where processes
-share a limit, each lowers its rate in vain while others raise theirs."""
-SLOWEST_RATE: Final = 1.0
-"""Minimum requests per second after refusals; below that, probes set the rate."""
+RELIEF, MOST_IN_VAIN = 4.0, 60
+"""A rate is forgotten once lowering it has brought no relief for so many seconds, so many times.
+Not soon: of processes that share a limit, each lowers its rate in vain while others raise it."""
+SLOWEST_RATE, FASTEST_RATE = 1.0, 10_000.0
+"""Requests per second: below, probes set the rate; beyond, it is not limited."""
 SHORTEST_CYCLE: Final = 0.1
 """Minimum seconds over which answers are counted to find a rate."""
-FASTEST_RATE: Final = 10_000.0
-"""Requests per second beyond which the rate is not limited."""
 
 
 @define
-class RatePacer:
+class Pace:
     """The rate at which requests leave, learnt from a service that limits rates.
 
-    Nothing is learnt until a service refuses everybody at once. From then on requests leave at
-    equal intervals, at the rate that the service was seen to serve, its pauses included. In each
-    half second in which a request had to wait for it, the rate grows by half a per cent, at least
-    by 0.4 requests per second, and by more and more away from rates that were refused. So a limit
-    is approached slowly and left quickly once it is gone, and a service whose limit allows only
-    small bursts does not get bursts. If lowering the rate does not make refusals rarer, the rate
-    is not their cause, and is forgotten.
+    It is unlimited until the service refuses all requests in flight. It is then what the service
+    was seen to serve, and grows with each half second in which a request had to wait: slowly
+    towards a rate that was refused, faster and faster beyond.
 
     Attributes:
         learnt: Maximum requests per second; infinite until one is learnt.
-        next_at: When the next request may leave, on the caller's clock.
         closed_at: When the service last refused after having served.
     """
 
+    _opened_at: float = 0.0
     learnt: float = field(init=False, default=math.inf)
-    next_at: float = field(init=False, default=-math.inf)
+    closed_at: float = field(init=False, default=0.0)
+    _cells: CellRate = field(init=False, factory=lambda: CellRate(-math.inf))
     _refused: float = field(init=False, default=math.inf)
     _step: float = field(init=False, default=FIRST_STEP)
-    _held: bool = field(init=False, default=False)
-    _opened_at: float | None = field(init=False, default=None)
-    closed_at: float = field(init=False, default=0.0)
+    _has_held: bool = field(init=False, default=False)
     _served: int = field(init=False, default=0)
-    _epoch: float = field(init=False, default=-math.inf)
-    _last_epoch: float = field(init=False, default=-math.inf)
-    _in_epoch: int = field(init=False, default=0)
-    _in_last_epoch: int = field(init=False, default=0)
+    _epochs: tuple[float, float] = field(init=False, default=(-math.inf, -math.inf))
+    """When this half second and the one before began."""
+    _counts: tuple[int, int] = field(init=False, default=(0, 0))
     _lately: float = field(init=False, default=0.0)
     _in_vain: int = field(init=False, default=0)
 
     @property
-    def is_learnt(self) -> bool:
-        """Whether refusals have set a rate."""
-        return self.learnt < math.inf
+    def next_at(self) -> float:
+        return self._cells.next_at
 
     def admits(self, now: float) -> bool:
-        """Return whether a request may leave now."""
-        if now >= self.next_at:
-            return True
-        self._held = True
-        return False
+        self._has_held = self._has_held or now < self._cells.next_at
+        return now >= self._cells.next_at
 
-    def passed(self, now: float) -> None:
-        """Note that a request left."""
-        if self._opened_at is None:
-            self._opened_at = now
-        if self.is_learnt:
-            interval = 1 / self.learnt
-            self.next_at = max(self.next_at, now - interval) + interval
+    def sent(self, now: float) -> None:
+        if self.learnt < math.inf:
+            self._cells.reserve(1, now, interval=1 / self.learnt, burst=2)
 
     def answered(self, now: float) -> None:
-        """Note that a request was served."""
+        """Note that a request was served; grow at the end of a half second."""
         self._served += 1
-        if now >= self._epoch + EPOCH:
-            self._end_epoch(now)
-        self._in_epoch += 1
-
-    def _end_epoch(self, now: float) -> None:
-        self._last_epoch, self._in_last_epoch = self._epoch, self._in_epoch
-        self._epoch, self._in_epoch = now, 0
-        if self._held and self.is_learnt:
-            self._grow()
-        self._held = False
-
-    def _grow(self) -> None:
-        self.learnt += max(LEAST_STEP, self.learnt * self._step)
-        if not self.learnt <= self._refused < math.inf:
-            self._step = min(1.0, self._step * ACCELERATION)
-        if self.learnt > FASTEST_RATE:
-            self.learnt = self._refused = math.inf
+        if now >= self._epochs[0] + EPOCH:
+            self._epochs, self._counts = (now, self._epochs[0]), (0, self._counts[0])
+            if self._has_held and self.learnt < math.inf:
+                self.learnt += max(LEAST_STEP, self.learnt * self._step)
+                if not self.learnt <= self._refused < math.inf:
+                    self._step = min(1.0, self._step * ACCELERATION)
+                if self.learnt > FASTEST_RATE:
+                    self.forget()
+            self._has_held = False
+        self._counts = self._counts[0] + 1, self._counts[1]
 
     def closed(self, now: float) -> None:
-        """Note that the service refused."""
+        """Note that the service refuses."""
         self.closed_at = now
-        span = max(now - self._last_epoch, SHORTEST_CYCLE)
-        self._lately = (self._in_epoch + self._in_last_epoch) / span
+        self._lately = sum(self._counts) / max(now - self._epochs[1], SHORTEST_CYCLE)
 
     def opened(self, now: float, *, limited: bool) -> None:
-        """Note that the service serves again; *limited*: it had refused everybody."""
-        began = now if self._opened_at is None else self._opened_at
-        open_for, closed_for = self.closed_at - began, now - self.closed_at
-        if limited and self.is_learnt and self._slowed_in_vain(open_for):
+        """Learn from a cycle, open and closed, if the service had refused all (*limited*)."""
+        open_for, closed_for = self.closed_at - self._opened_at, now - self.closed_at
+        is_known = self.learnt < math.inf
+        if limited and is_known:
+            self._in_vain = self._in_vain + 1 if open_for < RELIEF else 0
+        if limited and is_known and self._in_vain > MOST_IN_VAIN:
             self.forget()
-        elif limited and (self.is_learnt or open_for < WORTH_IT * closed_for):
+        elif limited and (is_known or open_for < WORTH_IT * closed_for):
             self._learn(open_for, closed_for)
-            self.next_at = now + 1 / self.learnt
-        self._opened_at = self._epoch = self._last_epoch = now
-        self._served = self._in_epoch = self._in_last_epoch = 0
-
-    def forget(self) -> None:
-        """Forget what was learnt: the service limits something else."""
-        self.learnt = self._refused = math.inf
-        self.next_at = -math.inf
-
-    def _slowed_in_vain(self, open_for: float) -> bool:
-        """Whether refusals come as soon as before, though the rate was lowered each time."""
-        self._in_vain = self._in_vain + 1 if open_for < RELIEF else 0
-        return self._in_vain > MOST_IN_VAIN
+            self._cells.next_at = now + 1 / self.learnt
+        self._opened_at, self._served = now, 0
+        self._epochs, self._counts = (now, now), (0, 0)
 
     def _learn(self, open_for: float, closed_for: float) -> None:
-        """Learn a rate from the answers of one cycle, open and closed.
-
-        The first time, divide them by the longer part of the cycle only: a service that was idle
-        had saved up capacity, which the first burst used. Later, divide by the whole cycle.
-        """
         before, self._refused = self.learnt, self.learnt
-        first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)
+        if before == math.inf:
+            # Over the longer part of the cycle: an idle service had saved up capacity.
+            first = self._served / max(open_for, closed_for, SHORTEST_CYCLE)
+            self.learnt = max(SLOWEST_RATE, first or math.inf)
+            return
         overall = self._served / max(open_for + closed_for, SHORTEST_CYCLE)
-        if not self.is_learnt:
-            self.learnt = first or math.inf
-        else:  # by half at most: a short cycle has too few answers to tell
-            self.learnt = max(overall, before / 2, CAUTION * min(before, self._lately))
-            self._step = FIRST_STEP / 2
-        self.learnt = max(SLOWEST_RATE, self.learnt)
+        # By half at most: a short cycle has too few answers to tell.
+        careful = max(overall, before / 2, CAUTION * min(before, self._lately))
+        self.learnt, self._step = max(SLOWEST_RATE, careful), FIRST_STEP / 2
+
+    def forget(self) -> None:
+        """Be unlimited again."""
+        self.learnt = self._refused = math.inf
+        self._cells.next_at = -math.inf

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Self
 
 from attrs import define, field
@@ -41,7 +41,6 @@ class OpenSession:
     calls: set[Call] = field(init=False, factory=set)
     asking: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _empty: asyncio.Future[None] | None = field(init=False, default=None)
-    _in_line: dict[Call, asyncio.Future[Response | None]] = field(init=False, factory=dict)
     _look_again: asyncio.TimerHandle | None = field(init=False, default=None)
     _looks_at: float = field(init=False, default=math.inf)
     """When `_look_again` fires; not every loop's handle can tell."""
@@ -80,7 +79,7 @@ class OpenSession:
                 "for each loop, or close it there first"
             )
 
-    # Calls and their deadlines
+    # Calls
 
     def begin(self, call: Call) -> None:
         """Add *call*, and stop it at its deadline."""
@@ -105,15 +104,12 @@ class OpenSession:
         except TimeoutError:
             _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
         finally:
-            await self._end()
-
-    async def _end(self) -> None:
-        for call in self.calls:
-            call.stop()
-        try:
-            await self._wait_until_empty()
-        finally:
-            await self._lifetime.aclose()
+            for call in self.calls:
+                call.stop()
+            try:
+                await self._wait_until_empty()
+            finally:
+                await self._lifetime.aclose()
 
     async def _wait_until_empty(self) -> None:
         if self.calls:
@@ -126,50 +122,47 @@ class OpenSession:
         """Wait for the turn of *call*, which is in the limiter's line.
 
         Returns:
-            None when it is its turn, which is given back by `answered`, `refused`, `unanswered`
-            or `unused`; the answer that closed its gate if that opens after its deadline.
+            None when it is its turn, to be given back with `give_back`; the answer that closed its
+            gate if that opens after its deadline.
         """
         future: asyncio.Future[Response | None] = self.loop.create_future()
-        self._in_line[call] = future
+        call.turn = future
         self._earliest = min(self._earliest, call.deadline)
         self._turn_away(call)
         self._let_through()
         try:
             return await future
         except BaseException:
-            if self._in_line.pop(call, None) is not None:
+            if call.waiting:
                 self.limiter.leave_line(call)
             elif not future.cancelled() and future.result() is None:
-                self.unused(call)  # its turn came at the same time as the cancellation
+                # Its turn came at the same time as the cancellation.
+                self.give_back(call, self.limiter.unused)
             raise
 
-    def answered(self, call: Call) -> None:
-        """Give back the turn of *call* after an answer other than 429 or 503."""
-        self.limiter.answered(call, self.loop.time())
+    def give_back(self, call: Call, note: Callable[..., None]) -> None:
+        """Give back the turn of *call*, and *note* in the limiter what came of it."""
+        note(call, now=self.loop.time())
         self._let_through()
 
-    def refused(self, call: Call, answer: Response) -> None:
-        """Give back the turn of *call* after a 429 or 503; turn away calls that cannot wait."""
-        self.limiter.refused(call, answer, self.loop.time())
+    def turn_away_late(self) -> None:
+        """End the waits of calls whose gate, which was just closed, opens after their deadline."""
         if self.limiter.closed_until > self._earliest:
-            for other in list(self._in_line):
-                self._turn_away(other)
-            self._earliest = min((other.deadline for other in self._in_line), default=math.inf)
-        self._let_through()
+            waiting = [call for call in self.calls if call.waiting]
+            for call in waiting:
+                self._turn_away(call)
+            self._earliest = min((one.deadline for one in waiting if one.waiting), default=math.inf)
 
-    def unanswered(self, call: Call) -> None:
-        """Give back the turn of *call* after an attempt without an answer."""
-        self.limiter.unanswered(call, self.loop.time())
-        self._let_through()
-
-    def unused(self, call: Call) -> None:
-        """Give back the turn of *call*; nothing was sent."""
-        self.limiter.unused(call, self.loop.time())
-        self._let_through()
+    def _turn_away(self, call: Call) -> None:
+        closed_by = self.limiter.closed_by(call, until=call.deadline)
+        if closed_by is not None and call.turn is not None:
+            self.limiter.leave_line(call)
+            if not call.turn.done():
+                call.turn.set_result(closed_by)
 
     def _let_through(self) -> None:
         """Give turns to all calls that may go now, and look again when the next one may."""
-        if not self._in_line:
+        if not self.limiter.waiting:
             return
         now = self.loop.time()
         while self._wake_ready(now):
@@ -189,23 +182,13 @@ class OpenSession:
         """Wake the calls whose turn it is; True if a turn came back unused."""
         came_back = False
         for call in self.limiter.ready(now):
-            future = self._in_line.pop(call)
-            if future.done():  # cancelled, and its task has not run since
+            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - in line
+            if call.turn.done():  # cancelled, and its task has not run since
                 self.limiter.unused(call, now)
                 came_back = True
             else:
-                future.set_result(None)
+                call.turn.set_result(None)
         return came_back
-
-    def _turn_away(self, call: Call) -> None:
-        """End the wait of *call* if its gate opens only after its deadline."""
-        closed_by = self.limiter.closed_by(call, until=call.deadline)
-        if closed_by is None:
-            return
-        future = self._in_line.pop(call)
-        self.limiter.leave_line(call)
-        if not future.done():
-            future.set_result(closed_by)
 
 
 async def _stay_open(transport: Transport) -> AsyncGenerator[None]:

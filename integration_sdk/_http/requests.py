@@ -19,17 +19,13 @@ from urllib.parse import quote
 from attrs import evolve, field, frozen
 
 from integration_sdk._checks import is_number, sendable, true_or_false, whole_number
+from integration_sdk._options_given import LARGEST_PAGE, LONGEST_QUERY, MIB
 from integration_sdk._records.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 
-MIB: Final = 1024 * 1024
 DEFAULT_PAGE_SIZE: Final = 100
-LARGEST_PAGE: Final = 5000
-"""Items. Source: "Limits"."""
 LONGEST_SEGMENT: Final = 256
-LONGEST_QUERY: Final = 2048
-"""Assumed: the published API refuses a filter of 2048 characters or more."""
 Params = tuple[tuple[str, str], ...]
 
 
@@ -43,12 +39,10 @@ class Priority(IntEnum):
 
 
 class Safety(Enum):
-    """Whether a request can be repeated."""
+    """Whether a request can be repeated: at any time, or only if it certainly had no effect."""
 
     READ = "read"
-    """It can be repeated at any time."""
     WRITE = "write"
-    """It is repeated only if the previous attempt certainly had no effect."""
 
 
 class Phase(Enum):
@@ -59,7 +53,6 @@ class Phase(Enum):
     MAY_HAVE_LEFT = "may have left"
     """The request may have arrived, but there is no complete answer."""
     ANSWERED = "answered"
-    """A complete answer arrived."""
 
 
 @frozen(kw_only=True)
@@ -68,18 +61,12 @@ class Request:
 
     Attributes:
         operation: Name in `Dialect.routes`; "request" for `Client.request`.
-        method: HTTP method.
         path: Below the base URL: quoted, begins with a slash, has no query.
         params: Query parameters, unquoted, in order.
         raw_query: The query as it is sent, instead of `params`.
-        body: Bytes, or None.
-        content_type: The type of *body*.
-        headers: Additional headers: the idempotency key, if there is one.
+        key_header: The one of *headers* with an idempotency key, if there is one.
         keeps_key: Whether the caller chose that key, so that it must not be replaced.
-        safety: Whether the request can be repeated.
-        refuses_with_503: `Dialect.refuses_with_503`.
         company_id: The company whose limits it counts against; None for none.
-        priority: Which calls it precedes when some have to wait.
         body_limit: Maximum size of the answer in bytes, decompressed.
         replacement: Path that replaces this one when it is removed.
     """
@@ -92,6 +79,7 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(factory=dict)
+    key_header: str | None = None
     keeps_key: bool = False
     safety: Safety = Safety.READ
     refuses_with_503: bool = True
@@ -105,7 +93,7 @@ class Request:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every error about this request is told."""
+        """What every error about this request has."""
         return {"method": self.method, "path": self.path}
 
     @property
@@ -118,9 +106,10 @@ class Request:
 
     def with_idempotency_key(self, key: str | None) -> Request:
         """Return the request with another idempotency key, if it has one and may change it."""
-        if key is None or self.keeps_key or not self.headers or key in self.headers.values():
+        header = self.key_header
+        if key is None or self.keeps_key or header is None or self.headers.get(header) == key:
             return self
-        return evolve(self, headers=dict.fromkeys(self.headers, key))
+        return evolve(self, headers={**self.headers, header: key})
 
     def with_params(self, **changes: str | None) -> Request:
         """Return the request with these parameters set, or removed if None."""
@@ -138,7 +127,7 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-# Path segments
+# Routes
 
 
 def segment(name: str, value: object) -> str:
@@ -147,11 +136,10 @@ def segment(name: str, value: object) -> str:
     Raises:
         ConfigurationError: It is empty, not a string, or could lead elsewhere.
     """
-    if not isinstance(value, str):
-        raise ConfigurationError(
-            f"{_argument(name)} must be a non-empty string, not {type(value).__name__}"
-        )
-    return _segment(name, value)
+    if isinstance(value, str):
+        return _segment(name, value)
+    spelt = _argument(name)
+    raise ConfigurationError(f"{spelt} must be a non-empty string, not {type(value).__name__}")
 
 
 def _argument(name: str) -> str:
@@ -172,9 +160,6 @@ def _segment(name: str, value: str) -> str:
             "dots, '?', '#', ';' or percent-encoding"
         )
     return quote(value, safe="")
-
-
-# Building
 
 
 def to_route(dialect: Dialect, operation: str, **names: object) -> Request:
@@ -204,13 +189,12 @@ def _on_route(
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
         refuses_with_503=dialect.refuses_with_503,
-        replacement=replacement(route, quoted),
+        replacement=_replacement(route, quoted),
         **fields,
     )
 
 
-def replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
-    """Return the path that replaces that of *route*, with the *quoted* names in it."""
+def _replacement(route: Route, quoted: Mapping[str, str]) -> str | None:
     if route.replacement is None:
         return None
     return route.replacement.format_map({"connectionId": "{connectionId}", **quoted})
@@ -235,18 +219,22 @@ def list_page(
     """
     whole_number("page", page, 1, 2**31 - 1)
     whole_number("page_size", page_size, 1, LARGEST_PAGE)
-    for name, text in (("query", query), ("order_by", order_by)):
-        if text is not None:
-            sendable(name, text)
-    if query is not None and len(query) >= LONGEST_QUERY:
+    if len(sendable("query", query or "")) >= LONGEST_QUERY:
         raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
     params = {
         "page": str(page),
         "pageSize": str(page_size),
         dialect.query_parameter: query or None,
-        dialect.order_by_parameter: order_by or None,
+        dialect.order_by_parameter: sendable("order_by", order_by or "") or None,
     }
     return _on_route(dialect, operation, names, params=_present(params))
+
+
+def _present(params: Mapping[str, str | None]) -> Params:
+    return tuple([(name, value) for name, value in params.items() if value is not None])
+
+
+# Pushes
 
 
 def push(
@@ -268,53 +256,39 @@ def push(
         InvalidRecord: The record is not a JSON object, or holds NaN or an infinity.
 
     Source: "Push a record (create)". Assumed: the update path and the names of the parameters,
-    which the document does not show.
+    which the document does not show; that the published API honours a key on creates only.
     """
     true_or_false("force", force_update)
+    if timeout_minutes is not None:
+        whole_number("timeout_minutes", timeout_minutes, 1, 2**31 - 1)
+    params = {
+        dialect.timeout_parameter: None if timeout_minutes is None else str(timeout_minutes),
+        dialect.force_update_parameter: "true" if force_update else None,
+    }
     creates = record_id is None
     return _on_route(
         dialect,
         "push.create" if creates else "push.update",
         _push_names(dialect, company_id, connection_id, data_type, record_id),
-        params=_present(
-            {
-                dialect.timeout_parameter: _minutes(timeout_minutes),
-                dialect.force_update_parameter: "true" if force_update else None,
-            }
-        ),
+        params=_present(params),
         body=encode_record(record),
-        headers=_idempotency(dialect, idempotency_key) if creates else {},
+        **_idempotency(dialect, idempotency_key if creates else None),
         priority=Priority.PUSH,
     )
-
-
-def _present(params: Mapping[str, str | None]) -> Params:
-    return tuple([(name, value) for name, value in params.items() if value is not None])
 
 
 def _push_names(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str | None
 ) -> dict[str, str]:
     segment("dataType", data_type)  # checked first: the lookup below needs something hashable
-    names = {
-        "companyId": company_id,
-        "connectionId": connection_id,
-        "dataType": dialect.path_names.get(data_type, data_type),
-    }
+    path_name = dialect.path_names.get(data_type, data_type)
+    names = {"companyId": company_id, "connectionId": connection_id, "dataType": path_name}
     return names if record_id is None else {**names, "recordId": record_id}
 
 
-def _minutes(timeout_minutes: int | None) -> str | None:
-    if timeout_minutes is None:
-        return None
-    return str(whole_number("timeout_minutes", timeout_minutes, 1, 2**31 - 1))
-
-
-def _idempotency(dialect: Dialect, key: str | None) -> dict[str, str]:
-    """Return the header with *key*. Assumed: the published API honours it on creates only."""
-    if dialect.idempotency_header is None or key is None:
-        return {}
-    return {dialect.idempotency_header: key}
+def _idempotency(dialect: Dialect, key: str | None) -> dict[str, Any]:
+    header = dialect.idempotency_header
+    return {} if header is None or key is None else {"headers": {header: key}, "key_header": header}
 
 
 def with_own_key(dialect: Dialect, create: Request, key: object) -> Request:
@@ -328,31 +302,32 @@ def with_own_key(dialect: Dialect, create: Request, key: object) -> Request:
             f"the dialect {dialect.name!r} has no idempotency keys: leave idempotency_key= out, "
             "or use Dialect.published() if the service knows them"
         )
-    if not (isinstance(key, str) and key and key.isascii() and key.isprintable()) or " " in key:
+    if not (isinstance(key, str) and re.fullmatch("[!-~]+", key)):
         raise ConfigurationError(
             f"idempotency_key must be printable ASCII without spaces, not {key!r}"
         )
-    return evolve(create, headers={dialect.idempotency_header: key}, keeps_key=True)
+    return evolve(create, **_idempotency(dialect, key), keeps_key=True)
 
 
 def delete(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
     """Return the request that deletes a record. Assumed: published, not in the document."""
-    segment("recordId", record_id)
-    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
-    return evolve(to_route(dialect, "push.delete", **names), priority=Priority.PUSH)
+    return _on_record(dialect, "push.delete", company_id, connection_id, data_type, record_id)
 
 
 def attach(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str
 ) -> Request:
     """Return a request, without body, to attach a file. Assumed: published, not in the document."""
-    segment("recordId", record_id)
-    names = _push_names(dialect, company_id, connection_id, data_type, record_id)
     special = f"push.attach.{data_type}"
     operation = special if special in dialect.routes else "push.attach"
-    return evolve(to_route(dialect, operation, **names), priority=Priority.PUSH)
+    return _on_record(dialect, operation, company_id, connection_id, data_type, record_id)
+
+
+def _on_record(dialect: Dialect, operation: str, *ids: str) -> Request:
+    segment("recordId", ids[-1])
+    return _on_route(dialect, operation, _push_names(dialect, *ids), priority=Priority.PUSH)
 
 
 def with_file(request: Request, content: bytes, *, filename: str, content_type: str) -> Request:
@@ -367,11 +342,9 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
         f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
         f"Content-Type: {content_type}\r\n\r\n"
     )
-    return evolve(
-        request,
-        body=head.encode() + content + f"\r\n--{boundary}--\r\n".encode(),
-        content_type=f"multipart/form-data; boundary={boundary}",
-    )
+    body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+    kind = f"multipart/form-data; boundary={boundary}"
+    return evolve(request, body=body, content_type=kind)
 
 
 def with_body(request: Request, value: Any) -> Request:
@@ -379,18 +352,19 @@ def with_body(request: Request, value: Any) -> Request:
     return evolve(request, body=encode_value(value))
 
 
-# For what has no method
+# What has no method
 
 
 def custom(
+    dialect: Dialect,
     method: str,
     path: str,
     *,
-    params: Mapping[str, object] | None,
-    json: Any,
-    refuses_with_503: bool = True,
+    params: Mapping[str, object] | None = None,
+    json: Any = None,
+    raw: bool = False,
 ) -> Request:
-    """Return a request for a path that the SDK has no method for.
+    """Return a request for a path that the SDK has no method for; *raw* for any type of answer.
 
     Raises:
         ConfigurationError: The method is not a word, the path is not a plain path below the
@@ -398,36 +372,36 @@ def custom(
     """
     if not all(isinstance(text, str) for text in (method, path)):
         raise ConfigurationError(f"method and path must be str, not {method!r} and {path!r}")
-    if not (method.isascii() and method.isalpha()):
+    if not (method.isascii() and method.isalpha()) or method.upper() == "CONNECT":
         raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
-    if method.upper() == "CONNECT":
-        raise ConfigurationError("CONNECT asks a proxy for a tunnel, not a service; pass proxy=")
     if not isinstance(params, Mapping | None):
         raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
-    _check_custom_path(path)
-    method = method.upper()
+    if not re.fullmatch(r"/(?!/)[^?#\\]*", path) or not path.isprintable():
+        raise ConfigurationError(
+            f"path {path!r} must begin with one slash and have no query; pass params= for that"
+        )
+    if {".", ".."} & {part.lower().replace("%2e", ".") for part in path.split("/")}:
+        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")
+    method, path = method.upper(), quote(path, safe="/%:@!$&'()*+,;=~-._")
     return Request(
         operation="request",
         method=method,
-        path=quote(path, safe="/%:@!$&'()*+,;=~-._"),
+        path=path,
         params=tuple(_spelt_params(params or {})),
         body=None if json is None else encode_value(json),
+        headers={"Accept": "*/*"} if raw else {},
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
-        refuses_with_503=refuses_with_503,
+        refuses_with_503=dialect.refuses_with_503,
+        replacement=_replacement_of(dialect, path),
     )
 
 
-def with_replacement(dialect: Dialect, request: Request) -> Request:
-    """Return *request* with the path that replaces its own, if that is a legacy one.
-
-    Source: "Bank data endpoints".
-    """
-    for route in dialect.routes.values():
-        if route.replacement is not None:
-            template = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.path))
-            if names := re.fullmatch(template, request.path):
-                return evolve(request, replacement=replacement(route, names.groupdict()))
-    return request
+def _replacement_of(dialect: Dialect, path: str) -> str | None:
+    # Source: "Bank data endpoints".
+    for pattern, route in dialect.legacy_routes:
+        if names := pattern.fullmatch(path):
+            return _replacement(route, names.groupdict())
+    return None
 
 
 def _spelt_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -446,13 +420,3 @@ def _spelt_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:
                 yield name, value.isoformat()
             elif value is not None:
                 raise ConfigurationError(f"parameter {name} cannot be {value!r}")
-
-
-def _check_custom_path(path: str) -> None:
-    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
-    if not plain or any(char in path for char in "?#\\"):
-        raise ConfigurationError(
-            f"path {path!r} must begin with one slash and have no query; pass params= for that"
-        )
-    if any(part.replace("%2e", ".").replace("%2E", ".") in {".", ".."} for part in path.split("/")):
-        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")

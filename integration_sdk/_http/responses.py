@@ -50,6 +50,7 @@ class Response:
         pieces: The decompressed body, at most the request's ``body_limit``, in the pieces in
             which it was received if it is large.
         received_at: Unix time in seconds.
+        sent_to: The URL of the request, without its query; it is known of redirects only.
         attempts: How often the request was sent; set when the call has ended, as is `waited`.
         waited: Seconds spent waiting for a turn and between attempts.
     """
@@ -58,6 +59,7 @@ class Response:
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     pieces: Sequence[bytes] = field(default=b"", repr=False, alias="body", converter=_pieces)
     received_at: float = 0.0
+    sent_to: str = ""
     attempts: int = 1
     waited: float = 0.0
 
@@ -70,7 +72,7 @@ class Response:
 
     @property
     def quota(self) -> Quota | None:
-        """The account's limits that the answer tells; None if it does not."""
+        """The account's limits in its headers; None if there are none."""
         return read_quota(self.headers, self.received_at)
 
     @property
@@ -98,6 +100,12 @@ class Response:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
+    @property
+    def not_taken(self) -> bool:
+        """Whether it is a redirect that says that the address did not take the request."""
+        location = self.headers.get("Location", "")
+        return statuses.did_not_take(self.status, self.sent_to, location)
+
 
 @frozen
 class Failure:
@@ -117,14 +125,13 @@ class Failure:
 Reply = Response | Failure
 """What came of an attempt: a complete answer, whatever its status, or a failure."""
 
-
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
 ApiError if nothing was sent because the service has asked for a pause that is too long."""
 
 
 class FetchPage(Protocol):
-    """A `Fetch` that is told how long a page is waited for; see `Session.send`."""
+    """A `Fetch` that also takes how long a page is waited for; see `Session.send`."""
 
     def __call__(self, request: Request, *, patience: float | None = None) -> Awaitable[Response]:
         """Send *request*."""
@@ -184,11 +191,8 @@ def not_json(response: Response) -> str:
 def read_error(request: Request, response: Response, *, sent: bool = True) -> ApiError:
     """Return the error for an answer whose status is not 2xx.
 
-    Args:
-        request: The request.
-        response: The answer; with *sent* False, the answer to another request, which closed
-            the gate before this one could be sent.
-        sent: Whether *response* is the answer to *request*.
+    With *sent* False, *response* is the answer to another request, which closed the gate before
+    this one could be sent.
 
     Source: "Status codes", "Account limit errors (402)", "Other rules".
     """
@@ -201,21 +205,26 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
         facts["attempts"] = 0
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
-    what = _what_happened(request, response, body, sent=sent)
     is_own = body is not None and body.correlation_id is not None
     todo = _what_to_do(kind, request, response, is_own=is_own)
-    meaning = statuses.of_answer(
-        request.safety,
-        response.status,
-        is_own=is_own,
-        refuses_with_503=request.refuses_with_503,
-    )
-    in_doubt = sent and meaning is Meaning.IN_DOUBT
+    in_doubt = sent and meaning_of(request, response, is_own=is_own) is Meaning.IN_DOUBT
     if in_doubt:
         # What else there is to do about a refusal would contradict it.
         goes_on = response.status >= 500 or response.status in _REDIRECTS
         todo = f"{LOOK} {todo}" if goes_on else LOOK
+    what = _what_happened(request, response, body, sent=sent)
     return kind(f"{what}. {todo}", in_doubt=in_doubt, **facts)
+
+
+def meaning_of(request: Request, response: Response, *, is_own: bool) -> Meaning:
+    """Return what *response* means for *request*; see `statuses.of_answer`."""
+    return statuses.of_answer(
+        request.safety,
+        response.status,
+        is_own=is_own,
+        refuses_with_503=request.refuses_with_503,
+        not_taken=response.not_taken,
+    )
 
 
 def _facts(request: Request, response: Response) -> dict[str, Any]:
@@ -225,18 +234,11 @@ def _facts(request: Request, response: Response) -> dict[str, Any]:
 def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
     if status == 402:
         return _kind_of_402(body)
-    if status == 404 and request.replacement is not None and _says_removed(body):
+    # The body of a removed endpoint, not of an unknown id. Source: "Other rules", rule 4.
+    words = body.error, body.can_be_retried, body.detailed_error_code
+    if status == 404 and request.replacement and words == ("NotFound", "Unknown", 0):
         return EndpointRemoved
     return statuses.row(status).kind
-
-
-def _says_removed(body: ErrorBody) -> bool:
-    """Return whether *body* is the one of a removed endpoint, not of an id that is not there.
-
-    Source: "Other rules", rule 4.
-    """
-    said = body.error, body.can_be_retried, body.detailed_error_code
-    return said == ("NotFound", "Unknown", 0)
 
 
 def _kind_of_402(body: ErrorBody) -> type[ApiError]:
@@ -259,7 +261,7 @@ def _what_happened(
 ) -> str:
     reasons = _reasons(body)
     if response.status in _REDIRECTS:
-        redirect = _redirect(response.headers)
+        redirect = f"this address redirects to {_elsewhere(response.headers)}"
         reasons = redirect if body is None else f"{redirect}; {reasons}"
     said = f"{response.status}: {reasons}"
     if sent and response.attempts > 1:
@@ -269,15 +271,15 @@ def _what_happened(
     return f"{request} was not sent, because the service answered others {said}"
 
 
-def _redirect(headers: Mapping[str, str]) -> str:
-    """Say where a redirect leads, without what may be secret: user, query and fragment."""
+def _elsewhere(headers: Mapping[str, str]) -> str:
+    """Return where a redirect leads, without what may be secret: user, query and fragment."""
     try:
         to = urlsplit(headers.get("Location", ""))
     except ValueError:
-        to = urlsplit("")
+        return "elsewhere"
     host = to.netloc.rpartition("@")[2]
     address = f"{to.scheme}://{host}{to.path}" if host else to.path
-    return f"a redirect to {address:.200}" if address else "a redirect elsewhere"
+    return f"{address:.200}" or "elsewhere"
 
 
 def _reasons(body: ErrorBody | None) -> str:
@@ -296,13 +298,10 @@ _ADVICE_ON_LIMITS: Final[Mapping[type[ApiError], str]] = {
     SyncScheduleNotAllowed: "Use a syncSchedule of at least 24 hours, or a larger plan.",
     AccountExpired: "The free account has ended; every request answers so until the plan changes.",
 }
-
-
 LOOK: Final = "It may have been carried out; look before you repeat it."
 """What the message of each error says that is `in_doubt`."""
 _QUOTE: Final = "Quote the correlation id to the service's support."
 _ASK: Final = "Try again later; if it stays so, look at what stands between you and the service."
-_MOVE: Final = "Check base_url=: redirects are not followed, since they would take the key along."
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -313,12 +312,6 @@ def _what_to_do(kind: type[ApiError], request: Request, response: Response, *, i
     if status == 404 and request.company_id is None:
         return "Check base_url= and the path."
     advice = _ADVICE_ON_LIMITS.get(kind) or statuses.row(status).advice
-    advice = advice or _on_the_unforeseen(status, is_own=is_own)
+    if advice is None:  # "Internal server error: retry later"
+        advice = (f"Try again later. {_QUOTE}" if status >= 500 else _QUOTE) if is_own else _ASK
     return f"{advice} Not before {retry_at:%Y-%m-%d %H:%M:%S} UTC." if retry_at else advice
-
-
-def _on_the_unforeseen(status: int, *, is_own: bool) -> str:
-    if status in _REDIRECTS:
-        return _MOVE
-    # "Internal server error: retry later"
-    return (f"Try again later. {_QUOTE}" if status >= 500 else _QUOTE) if is_own else _ASK

@@ -35,24 +35,13 @@ def has_attempt_left(
 ) -> bool:
     """Return whether a request may be sent again after *attempts*, as far as their number goes.
 
-    Args:
-        policy: How it is retried.
-        attempts: How often it was sent, at least once.
-        status: The last answer's; None if there was none.
-        patient: Whether the time it may take is its bound, where the service asks to wait.
+    If *patient*, time bounds its repetitions, not their number, where *status* asks to wait.
     """
-    if patient and status is not None and _asks_to_wait(status):
+    row = None if status is None or not patient else statuses.row(status)
+    # The same request may succeed later; after a gateway's 504 only a smaller one may.
+    if row is not None and row.read is Meaning.AGAIN and row.scope is not Scope.GATEWAY:
         return policy.attempts > 1
     return attempts < policy.attempts
-
-
-def _asks_to_wait(status: int) -> bool:
-    """Whether the same request may succeed later; after a gateway's 504, say, less may."""
-    row = statuses.row(status)
-    return row.read is Meaning.AGAIN and row.scope is not Scope.GATEWAY
-
-
-# When
 
 
 def pause(

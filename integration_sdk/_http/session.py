@@ -16,112 +16,69 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import TypeVar, assert_never
 from uuid import uuid4
 
 import backoff
 from attrs import define, field
 
 from integration_sdk._http import statuses
-from integration_sdk._http.call import (
-    Call,
-    CallInfo,
-    CallLog,
-    CallOptions,
-    SessionStats,
-    new_call,
-)
-from integration_sdk._http.credentials import (
-    ApiKey,
-    ApiKeySource,
-    Hidden,
-    check_base_url,
-    check_proxy,
-    hide,
-)
+from integration_sdk._http.call import Call, CallLog, CallOptions, SessionStats, new_call
+from integration_sdk._http.credentials import ApiKey, ApiKeySource, Hidden, check_base_url, hide
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.open_session import OpenSession
 from integration_sdk._http.requests import Request, Safety
-from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.responses import Failure, Reply, Response, meaning_of
 from integration_sdk._http.retry import Jitter, RetryBudget, has_attempt_left
 from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
-from integration_sdk._http.transport import CONNECTIONS, AiohttpTransport, Attempt, Transport
-from integration_sdk._options_given import SharedRate
+from integration_sdk._http.transport import AiohttpTransport, Attempt, Transport
+from integration_sdk._options_given import ConnectionOptions, SharedRate
+from integration_sdk._pacing import CellRate
 from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 from integration_sdk.models import Quota
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    import aiohttp
-    from yarl import URL
-
 
 _log = logging.getLogger("integration_sdk.session")
 T = TypeVar("T")
 SLACK = 0.1
 """Seconds of a fixed rate that may be caught up after a late timer."""
+Work = Callable[[OpenSession, Call], Awaitable[Reply]]
 
 
 @define
 class FixedRate:
-    """A `SharedRate` of one client, in memory: equal intervals between calls.
-
-    Attributes:
-        per_second: Maximum calls per second.
-    """
+    """A `SharedRate` of one client, in memory: equal intervals between calls."""
 
     per_second: float
-    _next_at: float = field(init=False, default=-math.inf)
+    _cells: CellRate = field(init=False, factory=CellRate)
 
     async def acquire(self) -> None:
         """Wait for the next interval."""
-        now = asyncio.get_running_loop().time()
-        at = max(self._next_at, now - SLACK)
-        self._next_at = at + 1 / self.per_second
+        now, burst = asyncio.get_running_loop().time(), 1 + SLACK * self.per_second
+        at = self._cells.reserve(1, now, interval=1 / self.per_second, burst=burst)
         if at > now:
             await asyncio.sleep(at - now)
 
     def paused(self, seconds: float) -> None:
-        """Do nothing: the client's own gate is closed, so nobody asks."""
-
-
-@define(eq=False)
-class Slot:
-    """A turn to send one request; see `Session.slot`."""
-
-    _session: Session
-    _open: OpenSession
-    _call: Call
-
-    async def send(self) -> Reply:
-        """Send the request, once, and return what came of it, whose ``phase`` says how far it got.
-
-        Raises:
-            RuntimeError: It has been sent before.
-        """
-        if self._call.attempts:
-            raise RuntimeError("a slot sends once; take another to send again")
-        work = self._session._send_once
-        self._call.ending = reply = await self._session._in_time(self._open, self._call, work)
-        return reply
+        """Do nothing: the client's own gate is closed, so no call asks."""
 
 
 class Session:
     """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
+        base_url: As for `Client`.
+        api_key: As for `Client`.
+        options: How to connect, and how fast to call.
         jitter: Draws a number between 0 and its argument.
         transport: Used instead of one made from the settings.
 
-    The other arguments are those of `Client`.
-
     Attributes:
         quota: The account's rate limits, as the service last reported them; None until it does.
+        rate: The limit that was set; None for none.
+        is_plain: Whether a session of another process could be made with key and URL alone.
         on_refusal: Called after each 429 or 503.
 
     Raises:
@@ -137,48 +94,31 @@ class Session:
         *,
         base_url: str,
         api_key: ApiKeySource,
-        rate: float | SharedRate | None = None,
-        per_company: int = 10,
-        connections: int = CONNECTIONS,
-        proxy: str | URL | None = None,
-        ssl: SSLContext | bool = True,
-        session: aiohttp.ClientSession | None = None,
-        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
-        trace_configs: Sequence[aiohttp.TraceConfig] = (),
-        on_call: Callable[[CallInfo], None] | None = None,
+        options: ConnectionOptions | None = None,
         jitter: Jitter = backoff.full_jitter,
         transport: Transport | None = None,
     ) -> None:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
+        self.options = options = options or ConnectionOptions()
         self.quota: Quota | None = None
         self.on_refusal: set[Callable[[], None]] = set()
-        self._api_key = ApiKey.of(api_key)
-        self._transport: Transport = transport or AiohttpTransport(
-            self.base_url,
-            self._api_key,
-            connections=connections,
-            proxy=check_proxy(proxy, self.base_url),
-            ssl=ssl,
-            lender=session,
-            middlewares=middlewares,
-            trace_configs=trace_configs,
-        )
-        self.rate = FixedRate(rate) if isinstance(rate, int | float) else rate
-        self.is_plain = ssl is True and not (proxy or session or middlewares or trace_configs)
-        self._jitter = jitter
-        self._limits = {"limit": connections, "per_company": per_company}
+        rate = options.rate
+        self.rate: SharedRate | None = FixedRate(rate) if isinstance(rate, int | float) else rate
+        given = options.proxy, options.connector, *options.middlewares, *options.trace_configs
+        self.is_plain = options.ssl is True and not any(given)
+        self._api_key = ApiKey(api_key)
+        self._transport = transport or AiohttpTransport(self.base_url, self._api_key, options)
         self._budget = RetryBudget()
-        self._call_log = CallLog(on_call)
-        self._limiter = Limiter(jitter, **self._limits)
+        self._call_log = CallLog(options.on_call)
+        self._new_limiter = partial(
+            Limiter, jitter, limit=options.connections, per_company=options.per_company
+        )
+        self._limiter = self._new_limiter()
 
     def __repr__(self) -> str:
         how = "closed" if self._closed else "open" if self._state else "not opened yet"
         return f"<Session of {self.base_url}, {how}>"
-
-    def calls(self) -> AbstractContextManager[list[CallInfo]]:
-        """Collect a `CallInfo` for each call made inside the block, also by tasks started in it."""
-        return self._call_log.collect()
 
     def stats(self) -> SessionStats:
         """Return the counts so far and the current state."""
@@ -190,13 +130,13 @@ class Session:
         """Return the companies that are refused for now, though others may not be."""
         return self._limiter.held_back()
 
-    def call_on_loop(self, callback: Callable[[str], None], told: str) -> None:
+    def call_on_loop(self, callback: Callable[[str], None], text: str) -> None:
         """Call back on the loop that uses the session: at once there, soon from another thread."""
         state = self._state
         if state is None or state.loop.is_closed() or state.is_here:
-            callback(told)
+            callback(text)
         else:
-            state.loop.call_soon_threadsafe(callback, told)
+            state.loop.call_soon_threadsafe(callback, text)
 
     # Opening and closing
 
@@ -211,7 +151,7 @@ class Session:
 
     async def _open(self) -> OpenSession:
         """Open the transport. This never suspends, so two first calls cannot both come here."""
-        self._limiter = Limiter(self._jitter, **self._limits)
+        self._limiter = self._new_limiter(now=asyncio.get_running_loop().time())
         self._state = await OpenSession.open(self._transport, self._limiter)
         return self._state
 
@@ -251,23 +191,14 @@ class Session:
         """
         state = self._state_of_this_loop() or await self._open()
         call = new_call(request, options, state.loop.time(), patience)
-        state.begin(call)
-        try:
-            call.ending = ending = await self._in_time(state, call, self._carry)
-        except BaseException as error:
-            self._over(state, call, error)
-            raise
-        self._over(state, call, ending)
-        if isinstance(ending, Response):
-            return ending
-        raise ending.error  # here, so that no exception of aiohttp is chained to it
+        return await self._run(state, call, self._carry)
 
     async def send_once(
         self,
         request: Request,
         options: CallOptions,
         *,
-        before: Callable[[], Awaitable[None]] | None = None,
+        before: Callable[[], Awaitable[object]] | None = None,
     ) -> Response:
         """Send *request* exactly once, and return its answer, whatever the status.
 
@@ -287,86 +218,40 @@ class Session:
             ClientClosed: Nothing was sent; as for `send`.
         """
         state = self._state_of_this_loop() or await self._open()
-        call = new_call(request, options, state.loop.time(), None)
+        call = new_call(request, options, state.loop.time())
+        return await self._run(state, call, partial(self._once, before))
+
+    async def _run(self, state: OpenSession, call: Call, work: Work) -> Response:
+        """Return what *work* does, which the deadline and the client's end stop."""
+        call.task = task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - we are in a coroutine
+        cancellations = task.cancelling()
         state.begin(call)
+        ending: Reply | None = None
         try:
-            ending = await self._in_time(state, call, self._take_turn)
-            if ending is None:
-                try:
-                    if before is not None:
-                        await before()
-                    ending = await self._in_time(state, call, self._send_once)
-                finally:
-                    if not call.attempts:
-                        state.unused(call)
-            call.ending = ending
+            try:
+                ending = await work(state, call)
+            except asyncio.CancelledError:
+                # As `asyncio.Timeout` tells its own cancellation from any other.
+                if not call.stopped or task.uncancel() > cancellations:
+                    raise
+            ending = ending or self._too_late(call)
         except BaseException as error:
             self._over(state, call, error)
             raise
-        self._over(state, call, ending)
+        self._over(state, call, ending if isinstance(ending, Response) else ending.error)
         if isinstance(ending, Response):
             return ending
         raise ending.error  # here, so that no exception of aiohttp is chained to it
 
-    @asynccontextmanager
-    async def slot(self, request: Request, options: CallOptions) -> AsyncGenerator[Slot]:
-        """Wait for *request*'s turn; in the block, `Slot.send` sends it once.
-
-        So whatever must be on record before the request leaves is recorded in the block, when
-        nothing else is waited for. Leaving the block without sending gives the turn back. The
-        timeout stops the wait and the sending, not what else is done in the block.
-
-        Raises:
-            NotSent: Its turn did not come in time, or there is no API key.
-            TooManyRequests, ServiceUnavailable: The service has asked for a pause that ends after
-                the deadline; ``attempts`` is 0.
-            ClientClosed: The client is closed, or belongs to another loop or process.
-        """
-        state = self._state_of_this_loop() or await self._open()
-        call = new_call(request, options, state.loop.time(), None)
-        state.begin(call)
-        try:
-            call.ending = await self._in_time(state, call, self._take_turn)
-            if call.ending is None:
-                try:
-                    yield Slot(self, state, call)
-                finally:
-                    if not call.attempts:
-                        state.unused(call)
-        except BaseException as error:
-            self._over(state, call, error)
-            raise
-        self._over(state, call, call.ending)
-        if isinstance(call.ending, Failure) and not call.attempts:
-            raise call.ending.error
-
-    def _over(self, state: OpenSession, call: Call, ending: Reply | BaseException | None) -> None:
-        """Report a call that is over, with its ending or what was raised."""
+    def _over(self, state: OpenSession, call: Call, ending: Response | BaseException) -> None:
         state.leave(call)
         if call.paid_after == call.attempts:  # for a repetition that was never sent
             self._budget.refund()
-        if isinstance(ending, Failure):
-            ending = ending.error
-        self._call_log.over(call, ending, state.loop.time() - call.began)
+        self._call_log.over(call, ending, state.loop.time())
 
-    async def _in_time(
-        self, state: OpenSession, call: Call, work: Callable[[OpenSession, Call], Awaitable[T]]
-    ) -> T | Reply:
-        """Return the result of *work*, which is stopped by the deadline and the client's end."""
-        if state.loop.time() < call.deadline:
-            call.task = task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - we are in a coroutine
-            cancellations = task.cancelling()
-            try:
-                return await work(state, call)
-            except asyncio.CancelledError:
-                # As `asyncio.Timeout` tells its own cancellation from anybody else's.
-                if not call.stopped or task.uncancel() > cancellations:
-                    raise
-            finally:
-                call.task = None
-        closed_by = self._limiter.closed_by(call)
-        return call.too_late(closed_by, client_is_closed=self._closed)
+    def _too_late(self, call: Call) -> Reply:
+        return call.too_late(self._limiter.closed_by(call), client_is_closed=self._closed)
 
     async def _carry(self, state: OpenSession, call: Call) -> Reply:
         while True:
@@ -385,9 +270,31 @@ class Session:
             if pause > 0:
                 await self._wait(state, call, asyncio.sleep(pause))
 
+    async def _once(
+        self, before: Callable[[], Awaitable[object]] | None, state: OpenSession, call: Call
+    ) -> Reply:
+        held_up = await self._take_turn(state, call)
+        if held_up is not None:
+            return held_up
+        if before is not None:
+            call.task, task = None, call.task  # the deadline stops no record
+            try:
+                await before()
+            except BaseException:
+                state.give_back(call, state.limiter.unused)
+                raise
+            call.task = task
+            if state.loop.time() >= call.deadline:
+                state.give_back(call, state.limiter.unused)
+                return self._too_late(call)
+        call.last = last = await self._transmit(state, call)
+        if isinstance(last, Response):
+            await self._has_new_key(state, call, last)  # for the next call
+        return call.ended(last)
+
     async def _take_turn(self, state: OpenSession, call: Call) -> Reply | None:
         """Wait for a turn, and for the API key. If it would come too late, return how it ends."""
-        if not self._limiter.enter(call, state.loop.time()):
+        if not state.limiter.enter(call, state.loop.time()):
             closed_by = await self._wait(state, call, state.turn(call))
             if closed_by is not None:
                 return call.turned_away(closed_by)
@@ -399,7 +306,7 @@ class Session:
                 await self._wait(state, call, self.rate.acquire())
                 call.waits_for = before
         except BaseException:
-            state.unused(call)
+            state.give_back(call, state.limiter.unused)
             raise
         return None
 
@@ -408,53 +315,51 @@ class Session:
         try:
             return await what
         finally:
-            self._call_log.waited_for(call, state.loop.time() - began)
-
-    async def _send_once(self, state: OpenSession, call: Call) -> Reply:
-        call.last = last = await self._transmit(state, call)
-        if isinstance(last, Response):
-            await self._has_new_key(state, call, last)  # for whoever sends it again
-        return call.ended(last)
+            seconds = state.loop.time() - began
+            call.waited += seconds
+            self._call_log.waited += seconds
+            self._call_log.waits += 1
 
     async def _transmit(self, state: OpenSession, call: Call) -> Reply:
         """Send once, and always give the turn back."""
         call.attempts += 1
         self._call_log.attempts += 1
-        timeout = call.options.effective_read_timeout
-        call.sending = Attempt(call.request, call.attempts, timeout)
+        options, limiter = call.options, state.limiter
+        call.sending = attempt = Attempt(
+            call.request, call.attempts, options.effective_read_timeout, options.headers
+        )
         try:
-            result = await self._transport.send(call.sending, call.authorization)
+            reply = await self._transport.send(attempt, call.authorization)
         except BaseException as error:
-            if call.may_have_left:
-                given_up = isinstance(error, asyncio.CancelledError) and not call.stopped
-                self._call_log.lost += not given_up
-                state.unanswered(call)
-            else:
-                state.unused(call)
+            given_up = isinstance(error, asyncio.CancelledError) and not call.stopped
+            self._call_log.lost += attempt.may_have_left and not given_up
+            note = limiter.unanswered if attempt.may_have_left else limiter.unused
+            state.give_back(call, note)
             raise
         call.sending = None
-        self._learn(state, call, result)
-        return result
-
-    def _learn(self, state: OpenSession, call: Call, result: Reply) -> None:
-        """Give the turn back, and adapt to what the answer says about rate limits."""
-        if isinstance(result, Failure):
+        if isinstance(reply, Failure):
             self._call_log.lost += 1
-            state.unanswered(call)
-            return
-        self.quota = result.quota or self.quota
-        if result.ok:
+            state.give_back(call, limiter.unanswered)
+            return reply
+        self.quota = reply.quota or self.quota
+        if reply.ok:
             self._budget.earn()
-        if result.ok or statuses.scope_of(result.status) is not Scope.LOAD:
-            state.answered(call)
-            return
-        self._call_log.refused(result.status)
-        state.refused(call, result)
-        gate = self._limiter.gate
-        if self.rate is not None and not gate.is_open:
-            self.rate.paused(gate.opens_at - state.loop.time())
-        for told in self.on_refusal:
-            told()
+        if reply.ok or statuses.scope_of(reply.status) is not Scope.LOAD:
+            state.give_back(call, limiter.answered)
+        else:
+            self._refused(state, call, reply)
+        return reply
+
+    def _refused(self, state: OpenSession, call: Call, answer: Response) -> None:
+        self._call_log.throttled += answer.status == 429
+        self._call_log.unavailable += answer.status == OFFLINE
+        limiter, service = state.limiter, state.limiter.service
+        state.give_back(call, partial(limiter.refused, answer=answer))
+        state.turn_away_late()
+        if self.rate is not None and service.closed_by is not None:
+            self.rate.paused(service.opens_at - state.loop.time())
+        for callback in self.on_refusal:
+            callback()
 
     # Again, or not
 
@@ -463,30 +368,15 @@ class Session:
         if isinstance(last, Response) and await self._has_new_key(state, call, last):
             return 0.0  # no retry: it was refused for another key
         status = last.status if isinstance(last, Response) else None
-        policy = call.options.retry
-        if not has_attempt_left(policy, call.attempts, status, patient=call.patient):
+        if not has_attempt_left(call.options.retry, call.attempts, status, patient=call.patient):
             return None
-        match self._meaning(call, last):
+        match _meaning(call.request, last):
             case Meaning.AGAIN:
                 return self._affordable_pause(state, call, status)
             case Meaning.DONE | Meaning.REFUSED | Meaning.IN_DOUBT | Meaning.GIVE_UP:
                 return None
             case other:
                 assert_never(other)
-
-    def _meaning(self, call: Call, last: Reply) -> Meaning:
-        safety = call.request.safety
-        if isinstance(last, Failure):
-            again = statuses.of_failure(safety, last.phase)
-            return again if last.repeatable else Meaning.GIVE_UP
-        if call.request.keeps_key and last.status == OFFLINE:
-            return Meaning.REFUSED  # which the service repeats for as long as the key is the same
-        return statuses.of_answer(
-            safety,
-            last.status,
-            is_own=safety is Safety.READ or is_services_own(last.body),
-            refuses_with_503=call.request.refuses_with_503,
-        )
 
     def _affordable_pause(self, state: OpenSession, call: Call, status: int | None) -> float | None:
         """Return the pause before a retry; None if there is no time or retry budget for it.
@@ -498,7 +388,7 @@ class Session:
         if refused and self._limiter.closed_by(call) is not None:
             in_time = self._limiter.closed_by(call, until=call.deadline) is None
             return 0.0 if in_time else None
-        pause = call.options.retry.pause(call.pauses, self._jitter, throttled=status == 429)
+        pause = call.options.retry.pause(call.pauses, self._limiter.jitter, throttled=status == 429)
         call.pauses += 1
         if state.loop.time() + pause >= call.deadline:
             return None
@@ -514,7 +404,7 @@ class Session:
             return False
         if call.key_renewed or not self._api_key.rotates:
             return False
-        if self._meaning(call, answer) is not Meaning.REFUSED:
+        if _meaning(call.request, answer) is not Meaning.REFUSED:
             return False
         call.key_renewed = True
         try:
@@ -532,6 +422,16 @@ class Session:
             authorization = await self._api_key.ask(call.authorization)
         call.waits_for = before
         return authorization
+
+
+def _meaning(request: Request, last: Reply) -> Meaning:
+    if isinstance(last, Failure):
+        again = statuses.of_failure(request.safety, last.phase)
+        return again if last.repeatable else Meaning.GIVE_UP
+    if request.keeps_key and last.status == OFFLINE:
+        return Meaning.REFUSED  # which the service repeats for as long as the key is the same
+    is_own = request.safety is Safety.READ or is_services_own(last.body)
+    return meaning_of(request, last, is_own=is_own)
 
 
 def _said(call: Call, last: Reply, pause: float) -> str:

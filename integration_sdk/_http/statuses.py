@@ -1,6 +1,6 @@
 """What the result of one attempt means: one table, by status, kind of request and phase.
 
-Whoever sends again, raises an error, or decides whether a push may exist asks here. To change
+Whatever sends again, raises an error, or decides whether a push may exist asks here. To change
 what a status means, change its row; the test of this module has each cell.
 
 Source: "Status codes", "Error body". Assumed: 502 and 504 are a gateway's way of saying that the
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
 from integration_sdk import errors
 from integration_sdk._http.requests import Phase, Safety
@@ -54,8 +55,8 @@ class Row(NamedTuple):
     """A row of the table.
 
     read: What it means for a read, whoever answered.
-    write: What it means for a write if the service itself answered. Anybody else's page proves
-        nothing: the write is in doubt.
+    write: What it means for a write if the service itself answered. A page of anything else
+        proves nothing: the write is in doubt.
     scope: What else it concerns.
     kind: The error that is raised.
     advice: What its message says to do; None where that depends on who answered.
@@ -73,9 +74,15 @@ _UNFORESEEN: Final = Row(Meaning.GIVE_UP, Meaning.IN_DOUBT, Scope.REQUEST)
 _AGAIN, _REFUSED = Meaning.AGAIN, Meaning.REFUSED
 _GIVE_UP, _IN_DOUBT = Meaning.GIVE_UP, Meaning.IN_DOUBT
 _CORRECT: Final = "Correct the request; it will be refused again as it stands."
+_MOVED: Final = "Redirects are not followed, since they would take the key along; set base_url=."
 
 # fmt: off
 TABLE: Final[Mapping[int, Row]] = MappingProxyType({
+    301: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
+    302: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
+    303: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
+    307: Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.ApiError, _MOVED),
+    308: Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.ApiError, _MOVED),
     400: Row(_REFUSED, _REFUSED, Scope.RECORD, errors.BadRequest, _CORRECT),
     401: Row(_REFUSED, _REFUSED, Scope.KEY, errors.Unauthorized,
              "Check the API key (api_key= or INTEGRATION_SDK_API_KEY) and the base URL it is for."),
@@ -127,7 +134,12 @@ def of_failure(safety: Safety, phase: Phase) -> Meaning:
 
 
 def of_answer(
-    safety: Safety, status: int, *, is_own: bool, refuses_with_503: bool = True
+    safety: Safety,
+    status: int,
+    *,
+    is_own: bool,
+    refuses_with_503: bool = True,
+    not_taken: bool = False,
 ) -> Meaning:
     """Return what an answer means.
 
@@ -136,11 +148,29 @@ def of_answer(
         status: The answer's.
         is_own: Whether the service itself wrote it, rather than a proxy; not asked for a 2xx.
         refuses_with_503: `Dialect.refuses_with_503`.
+        not_taken: Whether it is a redirect that says so; see `did_not_take`.
     """
     found = row(status)
     if safety is Safety.READ:
         return found.read
+    if not_taken or status in (307, 308):
+        return Meaning.REFUSED  # whatever sent it: the request went no further
     doubted = status == OFFLINE and not refuses_with_503
     if found.write is not Meaning.DONE and (doubted or not is_own):
         return Meaning.IN_DOUBT
     return found.write
+
+
+def did_not_take(status: int, sent_to: str, location: str) -> bool:
+    """Return whether a redirect says that the address *sent_to* did not take the request.
+
+    That is a 307 or 308, or a 301 or 302 to the same path with another scheme or host, such as
+    from ``http:`` to ``https:``. Other redirects may follow a write that was carried out.
+    """
+    if status not in (301, 302):
+        return status in (307, 308)
+    try:
+        here, there = urlsplit(sent_to), urlsplit(urljoin(sent_to, location))
+    except ValueError:
+        return False
+    return here.path == there.path and here[:2] != there[:2]

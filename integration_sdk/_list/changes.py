@@ -33,11 +33,12 @@ from attrs import astuple, define, evolve, field, frozen
 from msgspec import Raw
 
 from integration_sdk._checks import sendable
-from integration_sdk._http.requests import LARGEST_PAGE, Params, Request
+from integration_sdk._http.requests import Params, Request
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.drift import Keys, mark
 from integration_sdk._list.page import NO_PAGE, RawPage
 from integration_sdk._list.walk import PageRequest, Walk
+from integration_sdk._options_given import LARGEST_PAGE
 from integration_sdk._records.codec import parse_utc, to_utc
 from integration_sdk.errors import ConfigurationError
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from attrs import field, frozen
 
 from integration_sdk._checks import needed, one_of, sendable, whole_number
-from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, LARGEST_PAGE, MIB, Request
+from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._http.responses import FetchPage
 from integration_sdk._list.changes import ChangesFilter, ChangeWalk, write_moment
 from integration_sdk._list.cursor import Position, is_numbered, read_cursor, write_cursor
@@ -38,6 +38,7 @@ from integration_sdk._list.page import NO_PAGE, Decode, ItemReader
 from integration_sdk._list.reader import ListReader, OnDrift, OnInvalid
 from integration_sdk._list.repair import RepairWalk
 from integration_sdk._list.walk import MAX_EMPTY_PAGES, PageWalk, Walk
+from integration_sdk._options_given import LARGEST_PAGE, MIB
 from integration_sdk._system import sync_directory
 from integration_sdk.errors import ConfigurationError, NotFound
 from integration_sdk.models import Page

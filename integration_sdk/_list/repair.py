@@ -45,11 +45,11 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.drift import Drift, Keys, mark, shortfall, total_changed
 from integration_sdk._list.page import NO_PAGE, RawPage
 from integration_sdk._list.walk import PageRequest, Walk
+from integration_sdk._options_given import LARGEST_PAGE
 from integration_sdk.errors import ResultSetChanged
 
 CHOICES: Final = 200

@@ -32,11 +32,12 @@ from typing import Final
 from attrs import define, evolve, field, frozen
 from msgspec import Raw
 
-from integration_sdk._http.requests import MIB, Params, Request
+from integration_sdk._http.requests import Params, Request
 from integration_sdk._list.cursor import Position, same_query
 from integration_sdk._list.drift import Drift
 from integration_sdk._list.links import Link, LinkReader, number_in
 from integration_sdk._list.page import RawPage
+from integration_sdk._options_given import MIB
 from integration_sdk.errors import PaginationError
 
 MAX_EMPTY_PAGES: Final = 100_000

@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from integration_sdk._context import RequestContext
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.session import FixedRate
-from integration_sdk._options_given import PullOptions
+from integration_sdk._options_given import ConnectionOptions, PullOptions
 from integration_sdk._pull.reader import ENDS_RUN, TAKEN, UnitReader, open_sink
 from integration_sdk._pull.unit import Unit, UnitReceipt
 from integration_sdk._store2.postgres import is_url
@@ -135,7 +135,8 @@ async def read_unit(unit: Unit, job: Job) -> UnitReceipt:
         if rate is not None:
             store = await opened.enter_async_context(Store(str(job.options.to)))
             shared = store.rate(per_second=rate)
-        session = Session(base_url=job.base_url, api_key=key, rate=shared)
+        connecting = ConnectionOptions(rate=shared)
+        session = Session(base_url=job.base_url, api_key=key, options=connecting)
         opened.push_async_callback(session.aclose)
         sink = open_sink(job.options, shared=True)
         opened.push_async_callback(sink.aclose)

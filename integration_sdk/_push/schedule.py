@@ -32,8 +32,8 @@ from typing import Final, NamedTuple, Protocol
 
 from attrs import Factory, define, field
 
-from integration_sdk._http.requests import LARGEST_PAGE
 from integration_sdk._http.retry import pause
+from integration_sdk._options_given import LARGEST_PAGE
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation, PushStatus
 

@@ -37,7 +37,6 @@ from integration_sdk._push.table import Event, SendResult, after, classify, sent
 from integration_sdk._push.tasks import loop_time
 from integration_sdk._push.wire import SNAPSHOT
 from integration_sdk._store.row import Evidence, KeyClaimed, Row, Snapshot, Stale, State
-from integration_sdk._system import current_task_cancelled
 from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,
@@ -51,7 +50,6 @@ from integration_sdk.models import PushOperation, PushRequest
 
 if TYPE_CHECKING:
     from integration_sdk._push.dispatcher import Dispatcher
-    from integration_sdk._push.wire import Slot
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -426,24 +424,29 @@ class Sender:
 
     async def _sent(self, row: Row, call: Request, snapshot: Snapshot | None) -> tuple[Row, Reply]:
         """Wait for a turn, put on record that the push is sent, and send it."""
-        task = this_task()
+        task, sent = this_task(), False
         self.in_line.add(task)
         d = self.dispatcher
+
+        async def record() -> None:
+            nonlocal row, sent
+            self.in_line.discard(task)
+            if d.stopped or d.tasks.closing.is_set():
+                raise NotSent(LEFT_BEHIND)
+            row = await d.step(
+                row,
+                Event.SENT,
+                attempts=row.attempts + 1,
+                idempotency_key=row.idempotency_key,
+                snapshot=row.snapshot if row.state is State.LOST else snapshot,
+                http_status=None,  # this and the error are of the answer before
+                error=None,
+            )
+            sent = True
+
         try:
-            async with d.wire.service.slot(call) as slot:
-                self.in_line.discard(task)
-                if d.stopped or d.tasks.closing.is_set():
-                    return row, _unsent(LEFT_BEHIND)
-                row = await d.step(
-                    row,
-                    Event.SENT,
-                    attempts=row.attempts + 1,
-                    idempotency_key=row.idempotency_key,
-                    snapshot=row.snapshot if row.state is State.LOST else snapshot,
-                    http_status=None,  # this and the error are of the answer before
-                    error=None,
-                )
-                return row, await self._send(row, slot)
+            answer = await d.wire.service.send_once(call, before=record)
+            return row, answer  # noqa: TRY300 - goes with this room
         except asyncio.CancelledError:
             if task in self.in_line and d.tasks.closing.is_set():
                 task.uncancel()
@@ -452,26 +455,16 @@ class Sender:
         except (Moved, JournalError):
             raise
         except IntegrationError as error:
-            return row, Failure(Phase.NEVER_LEFT, error)
+            left = sent and not isinstance(error, NotSent)
+            return row, Failure(Phase.MAY_HAVE_LEFT if left else Phase.NEVER_LEFT, error)
         except Exception as error:  # of a middleware
             logger.exception("sending %s failed unexpectedly", row)
+            if sent:
+                lost = AnswerLost(f"the answer was lost: sending failed: {error!r}")
+                return row, Failure(Phase.MAY_HAVE_LEFT, lost)
             return row, _unsent(f"sending the push broke off: {error!r}")
         finally:
             self.in_line.discard(task)
-
-    async def _send(self, row: Row, slot: Slot) -> Reply:
-        try:
-            return await slot.send()
-        except IntegrationError as error:
-            return Failure(Phase.MAY_HAVE_LEFT, error)
-        except Exception as error:
-            logger.exception("sending %s failed unexpectedly", row)
-            lost = AnswerLost(f"the answer was lost: sending failed: {error!r}")
-            return Failure(Phase.MAY_HAVE_LEFT, lost)
-        except asyncio.CancelledError:
-            if current_task_cancelled():
-                raise
-            return Failure(Phase.MAY_HAVE_LEFT, AnswerLost(f"the answer was lost: {CANCELLED}"))
 
     def _read(self, row: Row, call: Request, reply: Reply) -> SendResult:
         wire = self.dispatcher.wire

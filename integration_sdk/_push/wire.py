@@ -7,8 +7,7 @@ exactly, since records are told apart by every digit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from itertools import dropwhile
 from typing import ClassVar, Final, Protocol
@@ -18,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from integration_sdk._http import requests, responses
 from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Priority, Request
-from integration_sdk._http.responses import Reply, Response
+from integration_sdk._http.responses import Response
 from integration_sdk._push import answers
 from integration_sdk._push.evidence import ListedPushes, Operation
 from integration_sdk._store.row import Row
@@ -34,14 +33,6 @@ PAGE: Final = 500
 MOST_PAGES: Final = 200
 
 
-class Slot(Protocol):
-    """A turn to send one request, once."""
-
-    async def send(self) -> Reply:
-        """Send it, and return what came of it."""
-        ...
-
-
 class Service(Protocol):
     """The service, reached by the client's session: gate, retries and key included."""
 
@@ -54,8 +45,10 @@ class Service(Protocol):
         """
         ...
 
-    def slot(self, request: Request) -> AbstractAsyncContextManager[Slot]:
-        """Wait for a turn to send *request*. Entering raises what `send` does; nothing has left."""
+    async def send_once(
+        self, request: Request, *, before: Callable[[], Awaitable[None]] | None = None
+    ) -> Response:
+        """Await *before* when the turn has come, then send once."""
         ...
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -15,14 +14,13 @@ from hypothesis import strategies as st
 
 from integration_sdk import CallInfo, Priority, RetryPolicy
 from integration_sdk._http import CallOptions
-from integration_sdk._http.call import _collecting, new_call
+from integration_sdk._http.call import new_call
 from integration_sdk._http.credentials import check_base_url
-from integration_sdk._http.requests import Safety
+from integration_sdk._http.requests import Request, Safety
 from integration_sdk.errors import (
     AnswerLost,
     ConfigurationError,
     IntegrationError,
-    JournalError,
     NotSent,
     ResponseTooLarge,
 )
@@ -45,12 +43,16 @@ from tests.support.session_support import (
 # What goes out
 
 
+def keyed() -> Request:
+    return write(headers={"Idempotency-Key": "k-1"}, key_header="Idempotency-Key")
+
+
 async def test_a_request_goes_out_as_it_is_written() -> None:
     """Path and query are quoted once, a body has its type and length, and nothing is added."""
     odd = read("/companies/a%20b/data/x", params=(("query", "name=A&B && c={d}"), ("page", "1")))
     async with raw_server(always(answer())) as server, session_on(server) as session:
         await session.send(odd, ONE_CALL)
-        await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+        await session.send(keyed(), ONE_CALL)
 
     get, post = (request.split(b"\r\n") for request in server.requests)
     assert get[0] == (
@@ -67,7 +69,7 @@ async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int
     """The service would only repeat it; a 429 it does not keep, so the key stays."""
     serve = in_turn(answer(status, error_body(status)), answer())
     async with raw_server(serve) as server, session_on(server) as session:
-        got = await session.send(write(headers={"Idempotency-Key": "k-1"}), ONE_CALL)
+        got = await session.send(keyed(), ONE_CALL)
 
     lines = [line for sent in server.requests for line in sent.split(b"\r\n")]
     assert got.status == 200
@@ -210,106 +212,6 @@ async def test_a_mocked_failure_is_in_doubt_unless_it_is_a_connectors(
 
 
 # What is told of it
-
-
-async def test_every_call_can_be_looked_at() -> None:
-    """``calls()`` collects what happened, in tasks of the block too, and in nothing else."""
-    replies = in_turn(
-        answer(), answer(503, error_body(503)), answer(), answer(404, error_body(404))
-    )
-    async with raw_server(replies) as server, session_on(server) as session:
-        await session.send(read("/before"), ONE_CALL)
-        with session.calls() as calls:
-            await asyncio.create_task(session.send(read("/a", company_id="c"), ONE_CALL))
-            with session.calls() as inner:
-                await session.send(write("/b"), ONE_CALL)
-        await session.send(read("/after"), ONE_CALL)
-
-    first, second = calls
-    assert inner == [second]
-    assert (first.operation, first.method, first.path) == ("test", "GET", "/a")
-    assert (first.status, first.attempts, first.error) == (200, 2, None)
-    assert first.elapsed >= first.waited > 0
-    assert (second.status, second.correlation_id) == (404, "c-1")
-
-
-async def test_a_collection_ends_with_its_block() -> None:
-    """What a task that was started inside does after the block is not in it."""
-    go_on = asyncio.Event()
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-
-        async def outlives_the_block() -> None:
-            await session.send(read("/inside"), ONE_CALL)
-            await go_on.wait()
-            await session.send(read("/after"), ONE_CALL)
-
-        with session.calls() as outer:
-            with session.calls() as calls:
-                task = asyncio.create_task(outlives_the_block())
-                await session.send(read("/inside"), ONE_CALL)
-            go_on.set()
-            await task
-
-    assert {call.path for call in calls} == {"/inside"}
-    assert [call.path for call in outer] == ["/inside", "/inside", "/after"]
-
-
-async def test_a_collection_may_end_in_another_context() -> None:
-    """As that of a generator does which one task begins and another one closes."""
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-
-        async def collecting() -> AsyncIterator[list[CallInfo]]:
-            with session.calls() as calls:
-                await session.send(read("/inside"), ONE_CALL)
-                yield calls
-
-        for _ in range(3):
-            began = collecting()
-            calls = await anext(began)
-            await asyncio.create_task(anext(began, None))
-            await session.send(read("/after"), ONE_CALL)
-            assert [call.path for call in calls] == ["/inside"]
-
-    assert len(_collecting.get()) == 1  # the next collection drops it
-
-
-@pytest.mark.virtual_time
-async def test_calls_that_fail_are_told_too() -> None:
-    """An error and a cancellation end up in the collection by name."""
-
-    async def silent(*_: object) -> None:
-        await asyncio.sleep(3600)
-
-    async with raw_server(silent) as server, session_on(server) as session:
-        with session.calls() as calls:
-            with pytest.raises(AnswerLost):
-                await session.send(read(), CallOptions(timeout=0.05))
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await session.send(read(), ONE_CALL)
-
-    assert [(call.error, call.status) for call in calls] == [
-        ("AnswerLost", None),
-        ("cancelled", None),
-    ]
-
-
-async def test_what_ends_a_call_from_inside_is_told_by_its_name() -> None:
-    """It is no cancellation, whoever raised it."""
-
-    def vault_is_down() -> str:
-        raise ValueError("the vault is down")
-
-    async with raw_server(always(answer())) as server:
-        async with session_on(server, api_key=vault_is_down) as session:
-            with session.calls() as calls, pytest.raises(NotSent):
-                await session.send(read(), ONE_CALL)
-        async with session_on(server) as session:
-            with session.calls() as more, pytest.raises(JournalError):
-                async with session.slot(write(), ONE_CALL):
-                    raise JournalError("the disk is full")
-
-    assert [call.error for call in calls + more] == ["NotSent", "JournalError"]
 
 
 async def test_a_hook_is_told_of_every_call() -> None:

@@ -150,7 +150,7 @@ def test_a_client_that_cannot_be_made_does_not_show_the_key(wrong: Callable[[], 
 
 def test_a_hidden_key_stays_hidden() -> None:
     """Neither repr nor pickle nor copy gives it away."""
-    for kept in (hide(CANARY), check_key(CANARY), ApiKey.of(CANARY)):
+    for kept in (hide(CANARY), check_key(CANARY), ApiKey(CANARY)):
         assert not shows(repr(kept))
         assert not shows(repr({"key": kept}))
         for take in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -228,26 +228,6 @@ WRITERS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("status", [200, 400])
-@pytest.mark.parametrize("escaped", WRITERS)
-async def test_an_echo_is_masked_whatever_its_writer_escapes(escaped: str, status: int) -> None:
-    """Of the key and of its header; what is left is JSON."""
-    key = 'p\u00e4ss/w+rd=="\\\U0001f511~?>0123456789'
-    header = f"Basic {base64.b64encode(key.encode()).decode()}"
-    write_text = WRITERS[escaped]
-    body = f'{{"key": "{write_text(key)}", "header": "{write_text(header)}"}}'
-    assert json.loads(body) == {"key": key, "header": header}
-    async with (
-        raw_server(always(answer(status, body.encode()))) as server,
-        session_on(server, api_key=key) as session,
-    ):
-        got = (await session.send(read(), ONE_CALL)).body
-
-    assert json.loads(got)["key"] == "<hidden>"
-    assert json.loads(got)["header"].endswith("<hidden>")
-    assert b"0123456789" not in got
-
-
 @pytest.mark.parametrize("spelt", [str, quote, lambda text: quote(text, safe="")])
 @pytest.mark.parametrize("key", [CANARY, "p\u00e4ss/w+rd==?>0123456789"])
 async def test_a_redirect_does_not_show_the_key(key: str, spelt: Callable[[str], str]) -> None:
@@ -261,7 +241,7 @@ async def test_a_redirect_does_not_show_the_key(key: str, spelt: Callable[[str],
         ):
             error = read_error(read(), await session.send(read(), ONE_CALL))
 
-        assert "a redirect to https://login.example/" in str(error)
+        assert "this address redirects to https://login.example/" in str(error)
         assert not any(secret in unquote(str(error)) for secret in (key, sent))
         assert "0123456789" not in str(error)
 
@@ -513,8 +493,7 @@ async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
         ) as session,
     ):
         with pytest.raises(RuntimeError, match="mine") as caught:
-            async with session.slot(write(), ONE_CALL) as slot:
-                await (fails() if place == "slot" else slot.send())
+            await session.send_once(write(), ONE_CALL, before=fails if place == "slot" else None)
         assert not shows(OUTPUTS["locals"](caught.value))
         assert session.stats().in_flight == 0
 

@@ -9,14 +9,11 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-import aiohttp
 import pytest
 from attrs import define
 
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http import transport as transport_module
-from integration_sdk._http.requests import Phase
-from integration_sdk._http.responses import Response
 from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, NotSent
 from tests.support.session_support import (
     KEY,
@@ -26,6 +23,7 @@ from tests.support.session_support import (
     always,
     answer,
     held,
+    make_session,
     raw_server,
     read,
     session_on,
@@ -83,7 +81,7 @@ async def test_closing_ends_calls_under_way_at_once() -> None:
 async def test_closing_turns_away_who_is_in_line() -> None:
     """A call that waits for its turn gets `ClientClosed`; nothing of it was sent."""
     async with raw_server(held(asyncio.Event())) as server:
-        session = Session(base_url=server.base_url, api_key=KEY, connections=1)
+        session = make_session(base_url=server.base_url, connections=1)
         calls = [asyncio.create_task(caught(session.send(read(), ONE_CALL))) for _ in range(3)]
         await until(lambda: session.stats().waiting == 2 and bool(server.requests))
 
@@ -97,7 +95,7 @@ async def test_drain_lets_calls_end() -> None:
     """With *drain*, calls under way and in line end as if nothing had happened."""
     release = asyncio.Event()
     async with raw_server(held(release)) as server:
-        session = Session(base_url=server.base_url, api_key=KEY, connections=1)
+        session = make_session(base_url=server.base_url, connections=1)
         calls = [asyncio.create_task(session.send(read(), ONE_CALL)) for _ in range(3)]
         await until(lambda: bool(server.requests))
         closing = asyncio.create_task(session.aclose(drain=5))
@@ -263,56 +261,6 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
 # A slot
 
 
-async def test_a_slot_sends_once_when_its_turn_has_come() -> None:
-    """Nothing leaves before `send`; a refusal is returned, and a second `send` is a mistake."""
-    async with (
-        raw_server(always(answer(503, b'{"statusCode":503,"correlationId":"c"}'))) as server,
-        session_on(server) as session,
-    ):
-        async with session.slot(write(), ONE_CALL) as slot:
-            assert not server.requests
-            reply = await slot.send()
-            with pytest.raises(RuntimeError, match="sends once"):
-                await slot.send()
-
-        assert (reply.phase, len(server.requests)) == (Phase.ANSWERED, 1)
-        assert isinstance(reply, Response)
-        assert reply.status == 503
-
-
-async def test_a_slot_that_is_left_without_sending_is_free_for_others() -> None:
-    """Whether its block ends or raises; the exception is the caller's own."""
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(server, connections=1) as session,
-    ):
-        async with session.slot(write(), ONE_CALL):
-            assert session.stats().in_flight == 1
-        with pytest.raises(RuntimeError, match="disk is full"):
-            async with session.slot(write(), ONE_CALL):
-                raise RuntimeError("the disk is full")
-        assert not server.requests
-        assert (await session.send(read(), ONE_CALL)).status == 200
-        assert session.stats().in_flight == 0
-
-
-@pytest.mark.virtual_time
-async def test_the_timeout_of_a_slot_stops_its_waiting_and_its_sending_only() -> None:
-    """What the block does between belongs to the caller, such as a commit that takes long."""
-    service = VirtualService(latency=5)
-    session = virtual_session(service, connections=1)
-    options = CallOptions(timeout=2)
-    async with session.slot(read(), options):
-        with pytest.raises(NotSent, match="timeout of 2 s expired while it waited for its turn"):
-            async with session.slot(read(), options):
-                pass
-        await asyncio.sleep(10)
-    async with session.slot(write(), options) as slot:
-        reply = await slot.send()
-    assert reply.phase is Phase.MAY_HAVE_LEFT
-    await session.aclose()
-
-
 # Loops and processes
 
 
@@ -371,50 +319,6 @@ async def test_a_forked_child_is_refused() -> None:
 
 
 # Somebody's own session
-
-
-async def test_a_given_session_is_used_and_never_closed() -> None:
-    """Its connections, headers and traces serve; its cookies and credentials do not."""
-    traced: list[str] = []
-    config = aiohttp.TraceConfig()
-
-    async def note(_: object, __: object, params: aiohttp.TraceRequestStartParams) -> None:
-        traced.append(params.method)
-
-    config.on_request_start.append(note)
-    async with (
-        raw_server(always(answer(200, Set_Cookie="a=b"))) as server,
-        aiohttp.ClientSession(
-            headers={"X-Team": "books", "Authorization": "Bearer other", "Cookie": "c=d"},
-            cookies={"e": "f"},
-            cookie_jar=aiohttp.CookieJar(unsafe=True),
-            trace_configs=[config],
-        ) as own,
-    ):
-        async with session_on(server, session=own) as session:
-            await session.send(read(), ONE_CALL)
-            await session.send(write(), ONE_CALL)
-        assert not own.closed
-        assert server.connections == 1
-
-    for request in server.requests:
-        assert b"X-Team: books" in request
-        assert b"Bearer" not in request
-        assert b"Cookie" not in request
-    assert traced == ["GET", "POST"]
-
-
-async def test_a_given_session_that_is_closed_is_named() -> None:
-    """Closing one's own session under the client gives a clear error."""
-    own = aiohttp.ClientSession()
-    async with raw_server(always(answer())) as server, session_on(server, session=own) as session:
-        await session.send(read(), ONE_CALL)
-        await own.close()
-        with pytest.raises(ClientClosed, match="aiohttp session"):
-            await session.send(read(), ONE_CALL)
-    async with session_on("http://localhost", session=own) as session:
-        with pytest.raises(ClientClosed, match="closed"):
-            await session.send(read(), ONE_CALL)
 
 
 # Opening

@@ -14,8 +14,7 @@ from attrs import evolve
 
 from integration_sdk import RetryPolicy
 from integration_sdk._http import CallOptions, Session
-from integration_sdk._http.requests import Phase, Request, Safety
-from integration_sdk._http.responses import Failure
+from integration_sdk._http.requests import Request, Safety
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,
@@ -28,7 +27,6 @@ from tests.support.session_support import (
     ONE_CALL,
     Connection,
     RawServer,
-    VirtualService,
     always,
     answer,
     error_body,
@@ -39,7 +37,6 @@ from tests.support.session_support import (
     send_once,
     session_on,
     unused_port,
-    virtual_session,
     write,
 )
 
@@ -166,26 +163,6 @@ async def test_with_never_there_is_exactly_one_transmission(request_name: str) -
     async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
         error = await reply_of_slot(session, REQUESTS[request_name])
     assert error.attempts == 1
-
-
-async def test_a_slot_keeps_how_far_a_request_got() -> None:
-    """What failed on the way is returned with its phase, for whoever must not send twice."""
-    async with (
-        session_on(f"http://127.0.0.1:{unused_port()}") as session,
-        session.slot(write(), ONE_CALL) as slot,
-    ):
-        unsent = await slot.send()
-    async with (
-        raw_server(breaks_after(b"HTTP/1.1 2")) as server,
-        session_on(server) as session,
-        session.slot(write(), ONE_CALL) as slot,
-    ):
-        lost = await slot.send()
-
-    assert isinstance(unsent, Failure)
-    assert isinstance(lost, Failure)
-    assert (unsent.phase, type(unsent.error)) == (Phase.NEVER_LEFT, NotSent)
-    assert (lost.phase, type(lost.error)) == (Phase.MAY_HAVE_LEFT, AnswerLost)
 
 
 READ_AGAIN = {429, 500, 502, 503, 504}
@@ -355,8 +332,8 @@ class NoSuchHost(aiohttp.abc.AbstractResolver):
 async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
     """Name resolution and TLS come before the first byte of the request."""
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=NoSuchHost())) as own,
-        session_on("https://api.example.invalid", session=own) as session,
+        aiohttp.TCPConnector(resolver=NoSuchHost()) as own,
+        session_on("https://api.example.invalid", connector=own) as session,
     ):
         assert isinstance(await reply_of(session, write()), NotSent)
     async with (
@@ -403,15 +380,3 @@ class Rate:
 
     def paused(self, seconds: float) -> None:
         """Nobody else is there to hear it."""
-
-
-@pytest.mark.virtual_time
-async def test_a_slot_has_the_shared_rate_before_its_block_begins() -> None:
-    """So no push that still waits for the rate is on record as one that may have been sent."""
-    service, rate = VirtualService(), Rate()
-    session = virtual_session(service, rate=rate)
-    async with session.slot(write(), ONE_CALL) as slot:
-        assert (rate.acquired, service.log) == (1, [])
-        await slot.send()
-    assert (rate.acquired, len(service.log)) == (1, 1)
-    await session.aclose()

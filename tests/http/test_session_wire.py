@@ -30,7 +30,7 @@ from tests.support.session_support import (
 ALWAYS = {
     b"Host: host",
     b"Accept: application/json",
-    b"Accept-Encoding: gzip, deflate",
+    b"Accept-Encoding: gzip",
     b"Authorization: Basic dGVzdC1rZXktMDEyMzQ1Njc4OQ==",
     f"User-Agent: integration-sdk/{__version__}".encode(),
 }

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from integration_sdk import Priority
-from integration_sdk._http.call import Call
-from integration_sdk._http.limiter import MOST_IDLE, MOST_TRUST, Limiter
-from integration_sdk._http.limits import PROBE_PATIENCE
+from integration_sdk._http.limiter import MOST_TRUST, Limiter
+from integration_sdk._http.limits import PROBE_PATIENCE, Waiter
 from tests.support.session_support import asking, least, most, refusal
 
 # Turns
 
 
-def order_of(limiter: Limiter, now: float = 0.0) -> list[Call]:
+def order_of(limiter: Limiter, now: float = 0.0) -> list[Waiter]:
     """Let everybody through, one after the other."""
     order = []
     while limiter.waiting:
@@ -30,7 +29,7 @@ def order_of(limiter: Limiter, now: float = 0.0) -> list[Call]:
     return order
 
 
-def full(**settings_: Any) -> tuple[Limiter, Call]:
+def full(**settings_: Any) -> tuple[Limiter, Waiter]:
     """Return a limiter with one place, and the ticket that has it."""
     limiter, first = Limiter(least, limit=1, **settings_), asking()
     assert limiter.enter(first, 0.0)
@@ -110,7 +109,7 @@ def test_a_refused_ticket_goes_before_those_that_came_later() -> None:
     assert limiter.ready(1.0) == [third]
 
     limiter.refused(first, refusal(), 1.0)
-    assert limiter.gate.is_open
+    assert limiter.service.closed_by is None
     limiter.enter(first, 1.0)
     limiter.answered(third, 2.0)
 
@@ -135,9 +134,9 @@ def refused_crowd(served: int) -> Limiter:
 
 def test_who_else_was_refused_tells_what_is_limited() -> None:
     """All refused: half of them go on. Some served: too many at once, so just as many less."""
-    assert refused_crowd(served=0).window.places == 10
-    assert refused_crowd(served=15).window.places == 15
-    assert refused_crowd(served=12).window.places == 12
+    assert int(refused_crowd(served=0).service.size) == 10
+    assert int(refused_crowd(served=15).service.size) == 15
+    assert int(refused_crowd(served=12).service.size) == 12
 
 
 def test_a_retry_after_of_zero_asks_for_nothing() -> None:
@@ -145,7 +144,7 @@ def test_a_retry_after_of_zero_asks_for_nothing() -> None:
     limiter, first = full()
     limiter.refused(first, refusal(floor=0), 1.0)
 
-    assert limiter.gate.opens_at > 1.0
+    assert limiter.service.opens_at > 1.0
 
 
 def test_a_company_keeps_to_its_places() -> None:
@@ -167,7 +166,7 @@ def test_a_companys_own_429_stops_nobody_else() -> None:
 
     limiter.refused(one, refusal(floor=5, company_only=True), 1.0)
 
-    assert limiter.gate.is_open
+    assert limiter.service.closed_by is None
     assert limiter.enter(two, 1.0)
     assert not limiter.enter(one, 1.0)
     assert limiter.ready(1.0) == []
@@ -197,9 +196,9 @@ def test_the_only_company_that_is_refused_has_itself_to_blame(
     limiter.enter(one, 6.0)
 
     limiter.refused(one, refusal(status, floor=5, company_only=says), 6.1)
-    assert limiter.gate.is_open is (closed == "a")
+    assert (limiter.service.closed_by is None) is (closed == "a")
     limiter.refused(two, refusal(status, floor=5), 6.1)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
@@ -212,7 +211,7 @@ def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
         limiter.answered(other, 1.0)
 
     limiter.refused(account, refusal(floor=5), 1.1)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
@@ -255,7 +254,7 @@ def test_a_crowd_probes_sooner_than_a_single_call(status: int, calls: int, pause
 
     limiter.refused(crowd[0], refusal(status), 1.0)
 
-    assert limiter.gate.opens_at == 1.0 + pause
+    assert limiter.service.opens_at == 1.0 + pause
 
 
 def test_answers_of_others_open_no_gate_that_refused_two_companies() -> None:
@@ -269,7 +268,7 @@ def test_answers_of_others_open_no_gate_that_refused_two_companies() -> None:
 
     limiter.answered(other, 1.01)
 
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_one_too_many_closes_no_gate() -> None:
@@ -278,14 +277,14 @@ def test_one_too_many_closes_no_gate() -> None:
     some = [asking() for _ in range(20)]
     for one in some:
         limiter.enter(one, 0.0)
-    places = limiter.window.places
+    places = int(limiter.service.size)
 
     limiter.answered(some[0], 1.0)
     limiter.refused(some[1], refusal(), 1.0)
-    assert limiter.gate.is_open
-    assert limiter.window.places < places
+    assert limiter.service.closed_by is None
+    assert int(limiter.service.size) < places
     limiter.refused(some[2], refusal(503, floor=1), 1.0)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_a_503_among_answers_closes_no_gate() -> None:
@@ -297,12 +296,12 @@ def test_a_503_among_answers_closes_no_gate() -> None:
 
     for one in some[:6]:
         limiter.answered(one, 1.0)
-    places = limiter.window.places
+    places = int(limiter.service.size)
     for one in some[6:12]:
         limiter.refused(one, refusal(503), 1.0)
-    assert (limiter.gate.is_open, limiter.window.places) == (True, places)
+    assert ((limiter.service.closed_by is None), int(limiter.service.size)) == (True, places)
     limiter.refused(some[12], refusal(503), 1.0)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_many_answers_are_no_credit_for_a_long_row_of_503s() -> None:
@@ -318,9 +317,9 @@ def test_many_answers_are_no_credit_for_a_long_row_of_503s() -> None:
 
     for one in some[:MOST_TRUST]:
         limiter.refused(one, refusal(503), 2.0)
-    assert limiter.gate.is_open
+    assert limiter.service.closed_by is None
     limiter.refused(some[MOST_TRUST], refusal(503), 2.0)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
 
 def test_who_sends_one_by_one_is_not_alone() -> None:
@@ -342,27 +341,27 @@ def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
     one, two = asking(), asking()
     limiter.enter(one, 0.0)
     limiter.refused(one, refusal(503), 1.0)
-    assert not limiter.gate.is_open
+    assert limiter.service.closed_by is not None
 
     limiter.enter(one, 1.0)
     limiter.enter(two, 1.0)
-    opens_at = limiter.gate.opens_at
+    opens_at = limiter.service.opens_at
     (probe,) = limiter.ready(opens_at)
     limiter.ready(opens_at + PROBE_PATIENCE)
     limiter.refused(probe, refusal(503), opens_at + PROBE_PATIENCE)
-    assert limiter.gate.opens_at < opens_at + 2 * PROBE_PATIENCE, "the next pause has begun"
+    assert limiter.service.opens_at < opens_at + 2 * PROBE_PATIENCE, "the next pause has begun"
 
 
 def test_a_closed_gate_names_its_answer_to_those_who_cannot_wait() -> None:
     """A deadline before the gate opens is known to be hopeless at once."""
     limiter = Limiter(least, limit=100)
-    first, patient, hurried = asking(), asking(deadline=100), asking(deadline=30)
+    first, patient, hurried = asking(), asking(), asking()
     limiter.enter(first, 0.0)
     closing = refusal(503, floor=60)
     limiter.refused(first, closing, 0.0)
 
-    assert limiter.closed_by(hurried, until=hurried.deadline) is closing
-    assert limiter.closed_by(patient, until=patient.deadline) is None
+    assert limiter.closed_by(hurried, until=30) is closing
+    assert limiter.closed_by(patient, until=100) is None
     assert limiter.closed_until == 60.0
 
 
@@ -386,17 +385,6 @@ def test_after_the_gate_they_leave_one_by_one() -> None:
     assert [at for at, _ in leaving] == pytest.approx([1.1, 1.11, 1.12, 1.13, 1.14])
 
 
-def test_idle_companies_are_forgotten() -> None:
-    """A service with a hundred thousand companies does not fill the memory."""
-    limiter = Limiter(least, limit=100)
-    for number in range(20 * MOST_IDLE):
-        one = asking(f"company {number}")
-        limiter.enter(one, 0.0)
-        limiter.answered(one, 0.0)
-
-    assert len(limiter._companies) <= 2 * MOST_IDLE
-
-
 def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
     """A crowd that gave up is not looked through again and again until its gate opens."""
     limiter = Limiter(least, per_company=1)
@@ -409,8 +397,8 @@ def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
         limiter.leave_line(one)
 
     assert limiter.ready(2.0) == []
-    assert first.limits is not None
-    assert not any(first.limits.lines)
+    assert first.lane is not None
+    assert not any(first.lane.lines)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -420,8 +408,8 @@ class AnyOrder(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.limiter = Limiter(lambda limit: limit / 2, limit=6, per_company=3)
-        self.under_way: list[Call] = []
-        self.in_line: list[Call] = []
+        self.under_way: list[Waiter] = []
+        self.in_line: list[Waiter] = []
         self.orders: dict[int, int] = {}
 
     @rule(
@@ -431,7 +419,7 @@ class AnyOrder(RuleBasedStateMachine):
     def comes(self, company: str | None, priority: Priority) -> None:
         self.enter(asking(company, priority))
 
-    def enter(self, one: Call) -> None:
+    def enter(self, one: Waiter) -> None:
         (self.under_way if self.limiter.enter(one, self.now) else self.in_line).append(one)
 
     @precondition(lambda self: self.under_way)
@@ -468,7 +456,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def the_books_balance(self) -> None:
-        assert self.limiter.in_flight == len(self.under_way) <= 6
+        assert self.limiter.service.in_flight == len(self.under_way) <= 6
         assert self.limiter.waiting == len(self.in_line)
         by_company = Counter(one.company for one in self.under_way)
         assert all(count <= 3 for name, count in by_company.items() if name is not None)

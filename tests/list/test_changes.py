@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk import Client, Listing
-from integration_sdk._http.requests import MIB, Params, Request, list_page
+from integration_sdk._http.requests import Params, Request, list_page
 from integration_sdk._list.changes import (
     ChangesFilter,
     ChangeWalk,
@@ -27,6 +27,7 @@ from integration_sdk._list.changes import (
 from integration_sdk._list.cursor import Position, read_cursor, write_cursor
 from integration_sdk._list.drift import Keys
 from integration_sdk._list.page import ItemReader
+from integration_sdk._options_given import MIB
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import BadRequest, ConfigurationError, PaginationError
 from integration_sdk.sandbox import DataSet, Sandbox

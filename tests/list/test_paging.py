@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Page
-from integration_sdk._http.requests import MIB
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.page import Envelope, ItemReader, RawPage
 from integration_sdk._list.walk import PageRequest, PageWalk
+from integration_sdk._options_given import MIB
 from integration_sdk.errors import MalformedResponse, PaginationError, UnsafeLink
 from tests.support.pager_support import open_page
 from tests.support.paging_worlds import (

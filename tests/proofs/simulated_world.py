@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -568,20 +568,6 @@ class Service:
 
 
 @define(eq=False)
-class _Slot:
-    line: Line
-    request: Request
-
-    async def send(self) -> Reply:
-        line = self.line
-        line.process.may_crash()
-        sent = line.process.history.journal.leaves(self.request)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        line.service.receive(sent, lambda reply: line.deliver(answer, reply))
-        return await answer
-
-
-@define(eq=False)
 class Line:
     """A process's way to the service."""
 
@@ -589,8 +575,9 @@ class Line:
     service: Service
     searches: dict[str, deque[float]] = Factory(lambda: defaultdict(lambda: deque(maxlen=12)))
 
-    @asynccontextmanager
-    async def slot(self, request: Request) -> AsyncIterator[_Slot]:
+    async def send_once(
+        self, request: Request, *, before: Callable[[], Awaitable[None]] | None = None
+    ) -> Response:
         """Wait for a turn: the gate may be shut for long, or for longer than a call waits."""
         self.process.may_crash()
         dice = self.service.dice
@@ -599,7 +586,16 @@ class Line:
             await asyncio.sleep(wait)
             if dice.random() < self.service.weather.trouble / 4:
                 raise NotSent("no turn")
-        yield _Slot(self, request)
+        if before is not None:
+            await before()
+        self.process.may_crash()
+        sent = self.process.history.journal.leaves(request)
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.service.receive(sent, lambda reply: self.deliver(answer, reply))
+        reply = await answer
+        if isinstance(reply, Failure):
+            raise reply.error
+        return reply
 
     async def send(self, request: Request) -> Response:
         self.process.may_crash()

@@ -10,12 +10,13 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define, field
 
-from integration_sdk._http.requests import MIB, Params
+from integration_sdk._http.requests import Params
 from integration_sdk._list.cursor import Position
 from integration_sdk._list.drift import Keys
 from integration_sdk._list.page import ItemReader
 from integration_sdk._list.repair import RepairWalk
 from integration_sdk._list.walk import PageRequest, PageWalk, Walk
+from integration_sdk._options_given import MIB
 from tests.support.pager_support import open_page
 from tests.support.paging_worlds import first_request
 

@@ -16,11 +16,12 @@ from attrs import define, field
 
 from integration_sdk import Priority, RetryPolicy
 from integration_sdk._http import CallOptions, Session
-from integration_sdk._http.call import Call
 from integration_sdk._http.credentials import Hidden
+from integration_sdk._http.limits import Waiter
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk._http.transport import Attempt
+from integration_sdk._options_given import ConnectionOptions
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
@@ -174,10 +175,23 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+def make_session(
+    *, base_url: str, api_key: Any = KEY, transport: Any = None, jitter: Any = None, **options: Any
+) -> Session:
+    more = {} if jitter is None else {"jitter": jitter}
+    return Session(
+        base_url=base_url,
+        api_key=api_key,
+        transport=transport,
+        options=ConnectionOptions(**options),
+        **more,
+    )
+
+
 @asynccontextmanager
 async def session_on(server: RawServer | str, **settings: Any) -> AsyncIterator[Session]:
     base_url = server if isinstance(server, str) else server.base_url
-    session = Session(**{"base_url": base_url, "api_key": KEY, **settings})
+    session = make_session(base_url=base_url, **settings)
     try:
         yield session
     finally:
@@ -239,21 +253,16 @@ class VirtualService:
 
 def virtual_session(service: VirtualService, *, seed: int = 1, **settings: Any) -> Session:
     chance = random.Random(seed)
-    return Session(
+    return make_session(
         base_url="http://localhost",
         transport=service,
         jitter=lambda most: most * chance.random(),
-        **{"api_key": KEY, **settings},
+        **settings,
     )
 
 
 async def send_once(session: Session, request: Request) -> Response:
-    """Send by a slot, and return the answer or raise."""
-    async with session.slot(request, ONE_CALL) as slot:
-        reply = await slot.send()
-    if isinstance(reply, Failure):
-        raise reply.error
-    return reply
+    return await session.send_once(request, ONE_CALL)
 
 
 def errors_of(error: BaseException | None) -> Iterator[BaseException]:
@@ -266,12 +275,8 @@ def errors_of(error: BaseException | None) -> Iterator[BaseException]:
 # A call that waits for its turn
 
 
-def asking(
-    company: str | None = None,
-    priority: Priority = Priority.INTERACTIVE,
-    deadline: float = float("inf"),
-) -> Call:
-    return Call(read(company_id=company), CallOptions(), 0.0, deadline, priority)
+def asking(company: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Waiter:
+    return Waiter(company, priority)
 
 
 # The smallest and the largest that chance can draw, and a refusal

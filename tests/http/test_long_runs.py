@@ -11,12 +11,11 @@ from types import FunctionType
 from typing import Any
 
 import pytest
-from attrs import define, field
 
 from integration_sdk._http import CallOptions
-from integration_sdk._http.call import Call
-from integration_sdk._http.limiter import CompanyLimits, Limiter
-from integration_sdk.errors import AnswerLost, NotSent, ServiceUnavailable, TooManyRequests
+from integration_sdk._http.limiter import Limiter
+from integration_sdk._http.limits import Lane, Waiter
+from integration_sdk.errors import ServiceUnavailable, TooManyRequests
 from tests.support.session_support import (
     VirtualService,
     asking,
@@ -28,7 +27,7 @@ from tests.support.session_support import (
 )
 
 
-def held_by(limiter: Limiter) -> Iterator[CompanyLimits | Call]:
+def held_by(limiter: Limiter) -> Iterator[Lane | Waiter]:
     """Yield all shares and tickets that *limiter* refers to."""
     seen, found = set[int](), [limiter]
     while found:
@@ -37,7 +36,7 @@ def held_by(limiter: Limiter) -> Iterator[CompanyLimits | Call]:
         if id(one) in seen or isinstance(one, type | FunctionType):
             continue
         seen.add(id(one))
-        if isinstance(one, CompanyLimits | Call):
+        if isinstance(one, Lane | Waiter):
             yield one
         found += gc.get_referents(one)
 
@@ -114,43 +113,6 @@ def test_companies_that_were_refused_once_are_forgotten() -> None:
     assert sum(1 for _ in held_by(limiter)) < 4_000
     assert limiter.closed_by(asking("c9998")) is not None  # though another was refused since
     assert limiter.closed_by(asking("c1")) is None
-
-
-@define(eq=False)
-class Counted(Call):
-    """A call that counts how often its deadline was looked at."""
-
-    looks: list[None] = field(factory=list, kw_only=True)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "deadline":
-            object.__getattribute__(self, "looks").append(None)
-        return object.__getattribute__(self, name)
-
-
-@pytest.mark.virtual_time
-async def test_a_service_that_hangs_costs_little_for_each_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A call is not looked at again and again whenever one of thousands reaches its deadline."""
-    looks = list[None]()
-    monkeypatch.setattr(
-        "integration_sdk._http.session.Call", lambda *facts: Counted(*facts, looks=looks)
-    )
-    session = virtual_session(VirtualService(latency=10_000))
-    ended = []
-
-    async def call(number: int) -> None:
-        await asyncio.sleep(number / 100)
-        with pytest.raises((AnswerLost, NotSent)):
-            await session.send(read(), CallOptions(timeout=60))
-        ended.append(number)
-
-    await asyncio.gather(*(call(number) for number in range(1000)))
-
-    assert ended == list(range(1000))
-    assert len(looks) < 20 * 1000
-    await session.aclose()
 
 
 @pytest.mark.virtual_time
