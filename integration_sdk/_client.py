@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from ssl import SSLContext
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import aiohttp
-from attrs import evolve
+from attrs import NOTHING, evolve
 from yarl import URL
 
 from integration_sdk import _checks
@@ -45,18 +44,13 @@ from integration_sdk._resources import Companies, Company, Profile, refuse_wrong
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.models import Answer, PushOperation, PushRequest, Quota
+from integration_sdk.models import PushOperation, PushRequest, Quota
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 
 
-class _NotGiven:
-    def __repr__(self) -> str:
-        return "<not given>"
-
-
-_NOT_GIVEN: Any = _NotGiven()
+_NOT_GIVEN: Any = NOTHING
 
 
 class Client:
@@ -169,19 +163,13 @@ class Client:
         self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
-        caller = getattr(self, "_context", None)  # None while __init__ raises
-        where = f"{caller.session.base_url}, dialect {caller.dialect.name}" if caller else "nothing"
-        return f"<Client of {where}>"
+        made = getattr(self, "_context", None)  # None while __init__ raises
+        return f"<Client of {made.session.base_url}, {made.dialect.name}>" if made else "<Client>"
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self, *, drain: float | None = None) -> None:
@@ -411,36 +399,10 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        options = PullOptions(
-            data_types=data_types,
-            to=to,
-            format=format,
-            companies=companies,
-            full=full,
-            compression=compression,
-            at_once=at_once,
-            max_bytes=max_bytes,
-            part_bytes=part_bytes,
-            dask=dask,
-        )
-        return Pull(self._context, options)
+        return Pull(self._context, given(PullOptions, locals()))
 
     # The rest
 
-    @overload
-    async def request(
-        self, method: str, path: str, *, params: Mapping[str, object] | None = ..., json: Any = ...
-    ) -> Any: ...
-    @overload
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = ...,
-        json: Any = ...,
-        raw: Literal[True],
-    ) -> Answer: ...
     async def request(
         self,
         method: str,
@@ -452,6 +414,7 @@ class Client:
     ) -> Any:
         """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
+        With *raw* it returns an `Answer`: status, headers and bytes, of a PDF for example.
         GET, HEAD and OPTIONS are retried like reads, other methods like writes.
 
         Args:
@@ -459,7 +422,7 @@ class Client:
             path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
-            raw: True to return an `Answer` with status, headers and bytes, for what is not JSON.
+            raw: Whether to return the answer as it came.
 
         Raises:
             ApiError: The service answered with an error.
@@ -491,13 +454,8 @@ class Client:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        given: dict[str, Any] = {
-            "timeout": timeout,
-            "read_timeout": read_timeout,
-            "retry": retry,
-            "priority": priority,
-        }
-        changes = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
+        options = {name: value for name, value in locals().items() if name != "self"}
+        changes = {name: value for name, value in options.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True
         if "retry" in changes:

@@ -95,7 +95,7 @@ TABLE: Final[Mapping[int, Row]] = MappingProxyType({
     405: Row(_REFUSED, _REFUSED, Scope.REQUEST, errors.MethodNotAllowed,
              "This method is not allowed here; the dialect may not fit the service."),
     409: Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.Conflict,
-             "The resource is not ready; try again when its sync has finished."),
+             "The resource is not ready; for data, await company.wait_until_ready(data_type)."),
     413: Row(_GIVE_UP, _REFUSED, Scope.RECORD, errors.ApiError,
              "Send less at once; it will be refused again as it stands."),
     415: Row(_GIVE_UP, _REFUSED, Scope.RECORD, errors.ApiError,

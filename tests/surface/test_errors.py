@@ -280,8 +280,8 @@ def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
         ("https://login.example/sso?key=s3cret#x", "to https://login.example/sso"),
         ("https://user:s3cret@login.example/", "to https://login.example/"),
         ("/v2/companies?s3cret", "to /v2/companies"),
-        ("http://[s3cret", "elsewhere"),
-        (None, "elsewhere"),
+        ("http://[s3cret", "to elsewhere"),
+        (None, "to elsewhere"),
     ],
 )
 def test_a_redirect_says_where_to_and_what_to_change(
@@ -291,8 +291,8 @@ def test_a_redirect_says_where_to_and_what_to_change(
     headers = {} if location is None else {"Location": location}
     error = read_error(READ, answer(status, b"", **headers))
 
-    assert f"answered {status}: a redirect {shown}, the last of" in str(error)
-    assert "Check base_url=" in str(error)
+    assert f"answered {status}: this address redirects {shown}, the last of" in str(error)
+    assert "set base_url=" in str(error)
     assert "s3cret" not in str(error)
 
 

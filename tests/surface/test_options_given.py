@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
+import attrs
 import pytest
 
+from integration_sdk import Client, Listing
 from integration_sdk._options_given import (
     ConnectionOptions,
     CoordinatorOptions,
@@ -114,3 +117,28 @@ def test_no_secret_in_a_repr() -> None:
         ConnectionOptions(proxy="http://me:secret@proxy"),
     ):
         assert "secret" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (Client.__init__, ConnectionOptions),
+        (Client.coordinator, CoordinatorOptions),
+        (Client.pull, PullOptions),
+        (Listing.list, ListOptions),
+    ],
+)
+def test_a_public_method_has_each_option_with_its_default(method: Any, options: Any) -> None:
+    """It hands its arguments on by name, so none may be missing or begin differently."""
+    parameters = inspect.signature(method).parameters
+    required: Any = {"data_types": ["invoices"], "to": "out"} if options is PullOptions else {}
+    given = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name in attrs.fields_dict(options) and parameter.default is not parameter.empty
+    }
+
+    assert set(attrs.fields_dict(options)) - {"numbers"} <= set(parameters)
+    if options is ListOptions:
+        given["numbers"] = "float"  # the client's default
+    assert options(**required, **given) == options(**required)

@@ -23,7 +23,7 @@ from integration_sdk._http.responses import Response, read_error
 from integration_sdk._records.codec import encode_value
 from integration_sdk._text import printable
 from integration_sdk.sandbox import Sandbox
-from tests.support.cli_support import here, invoice, pushed, written
+from tests.support.cli_support import invoice
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
 WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
@@ -166,35 +166,3 @@ async def test_no_log_line_is_forged(caplog: pytest.LogCaptureFixture) -> None:
     said = [record.getMessage() for record in caplog.records if "sandbox" not in record.name]
     assert any("forged" in line for line in said)
     assert [line for line in said if not is_safe(line)] == []
-
-
-async def test_no_line_of_a_command_is_forged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Outcomes, summaries and journals are shown as they are, character by character."""
-    journal, refusal = tmp_path / "j.db", {"statusCode": 400, "error": NASTY, "correlationId": "1"}
-    records = [invoice(n) | {"invoiceNumber": f"{n}{NASTY}"} for n in range(3)]
-    async with Sandbox(companies=1, invoices=1, push_seconds=(0, 0)) as sandbox:
-        sandbox.faults.no_push_list()
-        sandbox.faults.status(400, refusal, route="POST /push/", times=1)
-        sandbox.faults.lose_answer(skip=1, times=1)
-        sandbox.faults.fail_next_push(NASTY, item=NASTY, times=3)
-        done = await pushed(
-            sandbox,
-            sandbox.companies[0].connections[0],
-            written(tmp_path / "r.ndjson", records),
-            journal=journal,
-            reference="invoiceNumber",
-        )
-    listed = [await here("pushes", "list", journal, *more) for more in ((), ("--json",))]
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")  # a table in a box, but no colours
-    listed.append(await here("pushes", "list", journal))
-
-    assert done.statuses == ["FAILED", "IN_DOUBT", "REJECTED"]
-    assert {line["reference"] for line in done.lines} == {each["invoiceNumber"] for each in records}
-    assert any(line["errors"] == [f"{NASTY}: {NASTY}"] for line in done.lines)
-    assert "╭" in listed[-1].stdout
-    shown = [done.stdout, done.stderr, *(each.stdout for each in listed)]
-    assert all("forged" in text for text in shown)
-    assert [line for text in shown for line in text.split("\n") if not is_safe(line)] == []

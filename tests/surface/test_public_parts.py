@@ -11,8 +11,6 @@ import integration_sdk
 HOME = Path(integration_sdk.__file__).parent
 LIBRARIES = ("aiohttp", "backoff", "msgspec", "cattrs", "attrs", "yarl", "multidict")
 KNOWN = {
-    # A session's own proxy has no public name, and to pass it by in silence would be worse.
-    "_http/transport.py: getattr(_default_proxy)",
     "_client.py: getattr(_context)",  # our own
     "_store2/sqlite.py: hasattr(_db)",  # our own
     "_records/classes.py: hasattr(_fields)",  # documented, of named tuples

@@ -276,3 +276,15 @@ async def test_one_record_is_read_by_its_id(integration_client: Client) -> None:
     assert await invoices.get(listed[2]["id"]) == listed[2]
     with pytest.raises(errors.NotFound):
         await invoices.get("none")
+
+
+async def test_headers_are_sent_with_the_calls_of_a_derived_client(stub: Stub) -> None:
+    """And with those of no other; those that the SDK sends itself are refused."""
+    async with Client("key", stub.url) as client:
+        await client.with_options(headers={"X-Trace": "1"}).companies.list()
+        await client.companies.list()
+        for odd in ("Authorization", "content-type", "Host", ""):
+            with pytest.raises(errors.ConfigurationError):
+                client.with_options(headers={odd: "x"})
+
+    assert [request.headers.get("X-Trace") for request in stub.requests] == ["1", None]
