@@ -23,10 +23,11 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
-from shlex import quote
+from shlex import join
 from typing import Any, Self
+from urllib.parse import quote
 
-from integration_sdk.sandbox._call import Answer, Call, Refused
+from integration_sdk.sandbox._call import Answer, Call, Refused, encode
 from integration_sdk.sandbox._faults import Faults
 from integration_sdk.sandbox._front import Control, Front
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
@@ -64,11 +65,10 @@ __all__ = [
 class Sandbox:
     """The service on a loopback port, with books of its own, for as long as the block lasts.
 
-    Programs in other languages set faults in JSON: ``POST /_page/faults`` adds
+    Programs in other languages set faults in JSON: ``POST /_page/faults``, with the API key, adds
     ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}]``, named as the methods of `Faults`
     and their arguments; ``GET`` lists them with the number of calls each applied to, and
-    ``DELETE`` ends all, or those in its body. From another machine these calls need the API key,
-    like any other.
+    ``DELETE`` ends all, or those in its body.
 
     Args:
         companies: Companies that are there from the start, each connected to four platforms:
@@ -195,7 +195,7 @@ class Sandbox:
 
     def push(self, connection: Connection, data_type: str, record: Mapping[str, Any]) -> Operation:
         """Push as another client, bypassing the network and the faults."""
-        return self._service.push_by_another(connection, data_type, record)
+        return self._service.push(connection, data_type, "POST", encode(record), foreign=True)
 
     def bring_online(self, connection: Connection) -> None:
         """Bring an offline platform back; it then processes its pending pushes."""
@@ -230,7 +230,7 @@ class Sandbox:
 
     @property
     def served(self) -> int:
-        """How many requests were answered since the start, remembered or not."""
+        """How many requests were answered, remembered or not."""
         return self._server.served
 
     @property
@@ -254,9 +254,9 @@ async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) ->
         say(f"API key: {sandbox.api_key}")
         credential = b64encode(sandbox.api_key.encode()).decode()
         say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
-        say(f"Look: {sandbox.base_url}/ shows pushes as they go, a form to push, fault switches")
-        url, key = quote(sandbox.base_url), quote(sandbox.api_key)
-        say(f"export INTEGRATION_SDK_BASE_URL={url} INTEGRATION_SDK_API_KEY={key}")
+        say(f"Look: {sandbox.base_url}/#{quote(sandbox.api_key)} shows pushes, faults and a form")
+        variables = {"BASE_URL": sandbox.base_url, "API_KEY": sandbox.api_key}
+        say("export " + join(f"INTEGRATION_SDK_{name}={text}" for name, text in variables.items()))
         if sandbox.dialect == "published":
             say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
         await asyncio.Event().wait()

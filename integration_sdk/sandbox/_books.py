@@ -15,6 +15,7 @@ is what a record has; what else invoices hold is the published data model's.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
@@ -23,10 +24,10 @@ from hashlib import blake2b
 from typing import Any
 
 from integration_sdk.sandbox._call import decode, encode
-from integration_sdk.sandbox._platforms import CENT, TOTALS, ZERO, filled
 from integration_sdk.sandbox._records import DataSet, Source, stored
-from integration_sdk.sandbox._schemas import BOOKED, DATA_TYPES, Shape
+from integration_sdk.sandbox._schemas import BOOKED, DATA_TYPES, EXAMPLES, Shape
 
+CENT, ZERO = Decimal("0.01"), Decimal("0.00")
 DAYS, FIRST_DAY = 1461, date(2021, 1, 1)
 SYNCHRONISED = "2025-01-01T03:00:00"
 CUSTOMERS, SUPPLIERS, BANK_ACCOUNTS, TRANSACTIONS = 200, 80, 3, 250
@@ -37,85 +38,75 @@ _OTHERS = 60
 THOUSAND, ODD_ONE = 1000, 23
 
 
-def _words(text: str) -> list[str]:
-    return text.split("|")
-
-
-_FIRST = _words(
-    "Alder|Beacon|Cinder|Dovetail|Elm Street|Foxglove|Greystone|Hollow Oak|Ironbridge|Jackdaw|"
-    "Kestrel|Lantern|Millrace|Northwind|Osprey|Pinecrest|Quayside|Rookery|Saltmarsh|Thistledown"
-)
-_SECOND = _words(
-    "Analytics|Builders|Coffee|Design|Electrical|Freight|Glass|Hotels|Joinery|Kitchens"
-)
-_LEGAL = ("Ltd", "LLP", "Inc", "GmbH", "& Sons")
-_THINGS = _words(
-    "Consulting, senior engineer, day rate|Site survey and written report|"
-    "Ash worktop, oiled, 3.2 m|Replacement drive belt, heavy duty|Monthly support retainer|"
-    "Delivery and installation|Espresso blend, 12 x 1 kg|Brochure print run, 2,000 copies|"
-    "Boiler inspection and certificate|Fleet tyre change, per vehicle"
-)
-_ACCOUNTS = _words(
-    "Sales of goods|Sales of services|Goods bought|Rent|Wages|Travel|Current account"
-)
+_FIRST = [
+    "Alder",
+    "Beacon",
+    "Cinder",
+    "Dovetail",
+    "Elm",
+    "Foxglove",
+    "Greystone",
+    "Ironbridge",
+    "Jackdaw",
+    "Kestrel",
+]
+_SECOND = [
+    "Analytics",
+    "Builders",
+    "Coffee",
+    "Design",
+    "Electrical",
+    "Freight",
+    "Glass",
+    "Hotels",
+    "Joinery",
+    "Tyres",
+]
+_LEGAL = ("Ltd", "LLP", "Inc", "GmbH", "& Sons", "plc", "SA", "BV", "AG", "Oy")
+_THINGS = ("Consulting, day rate", "Site survey", "Ash worktop, 3.2 m", "Drive belt", "Support")
 
 
 def _business(n: int) -> str:
-    """The name of the *n*-th invented business; 1,000 of them differ."""
-    return f"{_FIRST[n % 20]} {_SECOND[n // 20 % 10]} {_LEGAL[n // 200 % 5]}"
+    return f"{_FIRST[n % 10]} {_SECOND[n // 10 % 10]} {_LEGAL[n // 100 % 10]}"
 
 
-_ODD, _MASK = 0x9E3779B97F4B, (1 << 48) - 1
-_ODD_INVERSE = pow(_ODD, -1, 1 << 48)
+def _example(name: str, n: int) -> str:
+    words = {"business": _business(n), "other": _business(500 + n), "word": _SECOND[n % 10]}
+    return EXAMPLES[name].format(n=n, **words)
 
 
 class Ids:
-    """Identifiers of one kind of record: a prefix and the number, shuffled reversibly."""
+    """Identifiers of one kind of record: a prefix and the number."""
 
     def __init__(self, *scope: object) -> None:
         h = blake2b("/".join(map(str, scope)).encode(), digest_size=10).hexdigest()
         self.prefix = f"{h[:8]}-{h[8:12]}-4{h[13:16]}-a{h[17:20]}-"
 
     def __getitem__(self, number: int) -> str:
-        return f"{self.prefix}{number * _ODD & _MASK:012x}"
+        return f"{self.prefix}{number:012x}"
 
     def number(self, identifier: str) -> int | None:
-        """The number behind *identifier*, or None if it is not one of these."""
-        shuffled = identifier.removeprefix(self.prefix)
-        if shuffled == identifier or len(shuffled) != 12:
-            return None
-        try:
-            return int(shuffled, 16) * _ODD_INVERSE & _MASK
-        except ValueError:
-            return None
+        tail = identifier.removeprefix(self.prefix)
+        is_ours = tail != identifier and re.fullmatch("[0-9a-f]{12}", tail)
+        return int(tail, 16) if is_ours else None
 
 
 def _money(chance: random.Random, most: int) -> Decimal:
-    """Return an amount of up to *most*, exact to the cent."""
     return Decimal(chance.randrange(100, most * 100)).scaleb(-2)
 
 
 def _midnight(n: int, *, later: int = 0) -> str:
-    """The start of record *n*'s day, or of a *later* one, without a zone (read as UTC)."""
     return f"{FIRST_DAY + timedelta(days=n % DAYS + later)}T00:00:00"
 
 
 def _stamps(n: int, *, alike: bool) -> dict[str, str]:
-    """When record *n* was changed: in the service and at the source."""
     day = _midnight(n)[:10]
     modified = f"{SYNCHRONISED}Z" if alike or n % 4 == 1 else f"{day}T09:30:00Z"
     return {"modifiedDate": modified, "sourceModifiedDate": f"{day}T08:15:00Z"}
 
 
 class Books:
-    """All records in one company's, or one connection's, books.
-
-    Args:
-        seed: Books of the same seed and scope are identical.
-        scope: Distinguishes these books from others, for example a company's identifier.
-        invoices: How many invoices there are.
-        given: Records by kind in place of generated ones.
-    """
+    """All records in one company's, or one connection's, books; *given* in place of generated."""
 
     def __init__(
         self, seed: int, scope: str, invoices: int, given: Mapping[str, Sequence[bytes]]
@@ -142,18 +133,15 @@ class Books:
             sample = encode(decode(template.rows(0, 1)[0]) | {"dueDate": _midnight(0)})
             return Source(self.invoices, template.rows, template.ids.number, sample)
         count = TRANSACTIONS if kind == "bankTransactions" else _COUNTS.get(kind, _OTHERS)
-        shape = BOOKED if kind == "bankTransactions" else DATA_TYPES[kind].shape
-        make = _Maker(self, kind, account, shape)
+        make = _Maker(self, kind, account)
         return stored([make.record(n) for n in range(count)], make.record(0, full=True))
 
     def ids(self, kind: str) -> Ids:
-        """The identifiers of *kind*."""
         if kind not in self._ids:
             self._ids[kind] = Ids(self._scope, kind)
         return self._ids[kind]
 
     def chance(self, *what: object) -> random.Random:
-        """Return a random source that depends only on seed, scope and *what*."""
         return random.Random(f"{self._scope}/{what}")
 
     def customer(self, n: int) -> dict[str, str]:
@@ -162,7 +150,6 @@ class Books:
         return reference if n % 9 == 8 else reference | {"companyName": _business(n % CUSTOMERS)}
 
     def lines(self, chance: random.Random) -> list[dict[str, Any]]:
-        """Three or four line items, exact to the cent."""
         return [self._line(chance) for _ in range(chance.choice((3, 3, 4)))]
 
     def _line(self, chance: random.Random) -> dict[str, Any]:
@@ -177,88 +164,50 @@ class Books:
             "subTotal": net,
             "taxAmount": tax,
             "totalAmount": net + tax,
-            "accountRef": {"id": self.ids("accounts")[n % 2], "name": _ACCOUNTS[n % 2]},
+            "accountRef": {"id": self.ids("accounts")[n % 2], "name": _example("name", n % 2)},
             "taxRateRef": {"id": "VAT20", "name": "VAT at 20%", "effectiveTaxRate": 20},
         }
-        item = {"id": self.ids("items")[n], "name": _THINGS[n]}
+        item = {"id": self.ids("items")[n], "name": _example("name", n)}
         return line if n % 5 == 4 else line | {"itemRef": item}
 
 
 class _Maker:
     """Makes the records of one kind from its schema."""
 
-    def __init__(self, books: Books, kind: str, account: int, shape: Shape) -> None:
-        self._books, self._kind, self._shape = books, kind, shape
+    def __init__(self, books: Books, kind: str, account: int) -> None:
+        self._books, self._kind = books, kind
+        is_booked = kind == "bankTransactions"
+        self._shape = BOOKED if is_booked else DATA_TYPES[kind].shape
         self._account = books.ids("bankAccounts")[account]
-        self._ids = books.ids(f"{kind}/{account}" if kind == "bankTransactions" else kind)
+        self._ids = books.ids(f"{kind}/{account}" if is_booked else kind)
 
     def record(self, n: int, *, full: bool = False) -> bytes:
         """Return the *n*-th record as JSON; a *full* one lacks none of its properties."""
-        kind, chance = self._kind, self._books.chance(self._kind, self._account, n)
+        chance = self._books.chance(self._kind, self._account, n)
         known = self._known(n, chance)
-        record: dict[str, Any] = {
-            name: _invented(name, shape, known, n, chance, full=full)
-            for name, shape in self._shape.properties.items()
-            if name not in TOTALS.get(kind, ()) and (full or _is_there(name, shape, n))
-        }
-        record = filled(kind, record)
-        numbers = [
-            name
-            for name, shape in self._shape.properties.items()
-            if shape.kind == "Number" and not shape.required and name in record
-        ]
-        if n % THOUSAND == ODD_ONE and numbers:
-            record[numbers[0]] = str(record[numbers[0]])
-        stamps = _stamps(n, alike=kind not in {"bills", "payments"})
+        record = _invented("", self._shape, known, n, chance, full=full)
+        for name, one in self._shape.properties.items():
+            if n % THOUSAND == ODD_ONE and one.kind == "Number" and not one.required:
+                record[name] = str(record.get(name, "1.00"))
+                break
+        stamps = _stamps(n, alike=self._kind not in {"bills", "payments"})
         return encode({"id": self._ids[n], **record, **stamps})
 
     def _known(self, n: int, chance: random.Random) -> dict[str, Any]:
         """Return values of properties, on any level, that are more than their shape says."""
-        amount, supplier = _money(chance, 5_000), _business(n % SUPPLIERS + 500)
-        ids, account = self._books.ids, _ACCOUNTS[n % len(_ACCOUNTS)]
-        turn = n // len(_ACCOUNTS)
-        invoice = ids("invoices")[n % max(self._books.invoices, 1)]
-        supplier_id = ids("suppliers")[n % SUPPLIERS]
-        known: dict[str, Any] = {
+        ids, amount = self._books.ids, _money(chance, 5_000)
+        supplier = n % SUPPLIERS
+        supplier_id, name = ids("suppliers")[supplier], _example("supplierName", supplier)
+        return {
             "accountId": self._account,
             "customerRef": self._books.customer(n),
-            "supplierRef": {"id": supplier_id, "supplierName": supplier},
+            "supplierRef": {"id": supplier_id, "supplierName": name},
             "contactRef": {"id": supplier_id, "dataType": "suppliers"},
-            "accountRef": {"id": ids("accounts")[6], "name": _ACCOUNTS[6]},
-            "links": [{"type": "Invoice", "id": invoice, "amount": -amount}],
-            "journalLines": [
-                {
-                    "description": "Month end",
-                    "netAmount": net,
-                    "accountRef": {"id": ids("accounts")[side]},
-                }
-                for side, net in ((3, amount), (6, -amount))
-            ],
+            "accountRef": {"id": ids("accounts")[6], "name": _example("name", 6)},
+            "lineItems": self._books.lines(chance),
             "amount": amount,
             "totalAmount": amount,
-            "customerName": _business(n),
-            "companyName": _business(n),
-            "supplierName": supplier,
-            "contactName": f"Accounts team {n}",
-            "emailAddress": f"accounts{n}@example.com",
-            "phone": f"+44 117 496 {n:04d}",
-            "reference": f"REF-{n:06d}",
-            "nominalCode": str(4000 + n),
-            "sortCode": f"08-71-{n:02d}",
-            "accountNumber": f"{n * 7919:08d}",  # zeros in front, which a number would lose
         }
-        if "lineItems" in self._shape.properties:
-            known["lineItems"] = self._books.lines(chance)
-        if self._kind == "accounts":
-            known["name"] = f"{account} {turn + 1}" if turn else account
-        if self._kind == "items":
-            known |= {"name": f"{_THINGS[n % len(_THINGS)]} {n}"[:50], "code": f"ITEM-{n:04d}"}
-        return known
-
-
-def _is_there(name: str, shape: Shape, n: int) -> bool:
-    """Return whether the *n*-th record has the property *name*; every seventh lacks an optional."""
-    return shape.required or (n + 3 * len(name)) % 7 != 0
 
 
 def _invented(
@@ -267,6 +216,8 @@ def _invented(
     """The *known* value of the property *name*, or one of its *shape*, for the *n*-th record."""
     if name in known:
         return known[name]
+    if name in EXAMPLES:
+        return _example(name, n)
     if shape.choices:
         # The first choice is the usual one: the home currency, a record in use.
         return list(shape.choices)[-1 if n % 17 == 16 else 0]
@@ -281,7 +232,8 @@ def _invented(
             inner = {
                 each: _invented(each, child, known, n, chance, full=full)
                 for each, child in shape.properties.items()
-                if full or _is_there(each, child, n)
+                # Every seventh record lacks a property that is not required.
+                if full or child.required or (n + 3 * len(each)) % 7
             }
             return inner if shape.kind == "Object" else [inner]
         case _:
@@ -305,64 +257,60 @@ class _Invoices:
     def __init__(self, books: Books) -> None:
         self._books, self.ids = books, books.ids("invoices")
 
-    def rows(self, start: int, stop: int) -> list[bytes]:
-        """The invoices *start* to *stop*."""
-        customers, dates, bodies = self._parts
-        prefix = self.ids.prefix.encode()
-        rows = [
-            _TEMPLATE
-            % (
-                prefix,
-                n * _ODD & _MASK,
-                n,
-                customers[n * 7 % CUSTOMERS],
-                dates[n % len(dates)],
-                bodies[n % _POOL],
-            )
-            for n in range(start, stop)
-        ]
-        for n in range(start + (ODD_ONE - start) % THOUSAND, stop, THOUSAND):
-            rows[n - start] = rows[n - start].replace(_RATE, _RATE_AS_TEXT)
-        return rows
-
     @cached_property
     def _parts(self) -> tuple[list[bytes], list[bytes], list[bytes]]:
         customers = [_inner({"customerRef": self._books.customer(n)}) for n in range(CUSTOMERS)]
-        return customers, [_inner(_dates(n)) for n in range(4 * DAYS)], self._bodies()
+        bodies = [_inner(self._body(n)) for n in range(_POOL)]
+        return customers, [_inner(_dates(n)) for n in range(4 * DAYS)], bodies
 
-    def _bodies(self) -> list[bytes]:
-        return [_inner(self._body(n)) for n in range(_POOL)]
+    def rows(self, start: int, stop: int) -> list[bytes]:
+        (customers, dates, bodies), prefix = self._parts, self.ids.prefix.encode()
+        rows = []
+        for n in range(start, stop):
+            parts = customers[n * 7 % CUSTOMERS], dates[n % len(dates)], bodies[n % _POOL]
+            rows.append(_TEMPLATE % (prefix, n, n, *parts))
+        for n in range(start + (ODD_ONE - start) % THOUSAND, stop, THOUSAND):
+            rows[n - start] = rows[n - start].replace(_RATE, _RATE_AS_TEXT)
+        return rows
 
     def _body(self, n: int) -> dict[str, Any]:
         chance = self._books.chance("invoice", n)
         more = {"trackingCategoryRefs": [], "isDirectIncome": False}
         lines = [line | more for line in self._books.lines(chance)]
-        invoice = filled("invoices", {"lineItems": lines})
-        total = invoice["totalAmount"]
+        net = sum((line["subTotal"] for line in lines), ZERO)
+        tax = sum((line["taxAmount"] for line in lines), ZERO)
+        total = net + tax
         status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
         shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
-        body = {
+        optional = {
+            "additionalTaxAmount": ZERO,
+            "withholdingTax": [],
+            "salesOrderRefs": [],
+            "supplementalData": {"content": {}},
+        }
+        if n % 5 == 4:
+            optional.popitem()
+        return {
+            "lineItems": lines,
+            **optional,
+            "subTotal": net,
+            "totalTaxAmount": tax,
+            "totalAmount": total,
+            "totalDiscount": ZERO,
+            "discountPercentage": ZERO,
             "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
             "currencyRate": Decimal("1.00"),
             "paymentAllocations": [allocation] if paid else [],
-            "withholdingTax": [],
-            "salesOrderRefs": [],
-            "additionalTaxAmount": ZERO,
             "additionalTaxPercentage": ZERO,
             "amountDue": total - paid,
             "status": status,
             "note": f"Thank you for your order. Terms: 30 days net. Batch {n}.",
             "taxInclusive": False,
             "metadata": {"isDeleted": False},
-            "supplementalData": {"content": {}},
         }
-        missing = ("additionalTaxAmount", "withholdingTax", "supplementalData")[n % 3]
-        if n % 5 == 4:
-            del body[missing]
-        return invoice | body
 
 
 def _dates(n: int) -> dict[str, str]:
@@ -371,5 +319,4 @@ def _dates(n: int) -> dict[str, str]:
 
 
 def _inner(record: dict[str, Any]) -> bytes:
-    """The JSON of *record* without its braces."""
     return encode(record)[1:-1]

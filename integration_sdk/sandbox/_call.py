@@ -206,44 +206,27 @@ def rate_headers(limit: int, remaining: float, reset: float) -> dict[str, str]:
     }
 
 
-Forgery = Literal["signature", "secret", "key", "early"]
+Forgery = Literal["secret", "key", "early"]
 
 
 @frozen
 class Notice:
-    """One notification of the end of a push.
-
-    Args:
-        delay: Seconds after the end at which it is sent.
-        forged: What is wrong with it, if anything (`Faults.forge_notifications`).
-    """
+    """One notification of the end of a push, *delay* seconds after it; *forged*: `Faults`."""
 
     delay: float = 0.0
     forged: Forgery | None = None
 
 
-Notices = tuple[Notice, ...]
-
-
 @frozen
 class World:
-    """What the faults in force change about the world for one call.
-
-    Args:
-        page_size_cap: Maximum items of a page.
-        list_lag: Seconds until a push appears in the list.
-        push_seconds: The seconds that a push takes; None for the sandbox's own.
-        push_failure: Why the platform refuses the push, if it does.
-        late_effect: After how many seconds a push takes effect that has timed out.
-        notices: The notifications that subscribers get of the push's end.
-    """
+    """What the faults in force change about the world for one call."""
 
     page_size_cap: int = 5000
     list_lag: float = 0.0
+    # None: as the sandbox's own settings say.
     push_seconds: float | None = None
     push_failure: Problem | None = None
-    late_effect: float | None = None
-    notices: Notices = (Notice(),)
+    notices: tuple[Notice, ...] = (Notice(),)
 
 
 UNCHANGED = World()
@@ -258,7 +241,6 @@ class Call:
         params: Query parameters, decoded, in the order sent.
         segments: The path's parts, decoded, without a slash at the end.
         names: Values of the route's ``{placeholders}``.
-        peer: The address that it came from.
     """
 
     clock: Clock
@@ -270,7 +252,6 @@ class Call:
     body: bytes = b""
     names: dict[str, str] = field(factory=dict)
     world: World = UNCHANGED
-    peer: str = ""
 
     @property
     def company_id(self) -> str | None:

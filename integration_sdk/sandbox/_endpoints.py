@@ -31,12 +31,13 @@ from integration_sdk.sandbox._platforms import Company, Connection, describe
 from integration_sdk.sandbox._records import DataSet
 from integration_sdk.sandbox._routes import route, wrong_method
 from integration_sdk.sandbox._schemas import DATA_TYPES, list_name, option_name
-from integration_sdk.sandbox._service import FREE_COMPANIES, Refresh, Service
+from integration_sdk.sandbox._service import FREE_COMPANIES, Service
 
 C = "/companies/{companyId}"
 K = C + "/connections/{connectionId}"
 BANK = "bankAccounts/{accountId}/bankTransactions"
 LONGEST_TIMEOUT, FREE_SYNC_HOURS = 2**31 - 1, 24
+PDF = Answer(200, b"%PDF-1.4\n%%EOF\n", content_type="application/pdf")
 _FLAGS = {None, "true", "false", "True", "False"}
 
 
@@ -49,7 +50,6 @@ _FLAGS = {None, "true", "false", "True", "False"}
 )
 @route(f"GET {K}/options/{{dataType}}", f"GET {K}/options/{BANK}", dialect="published")
 async def get_options(service: Service, call: Call) -> Answer:
-    """Return the push options of the connection for this data type."""
     shape = service.shape(_connection(service, call), _pushed_type(service, call, option_name))
     return answer(describe(shape, published=service.settings.is_published))
 
@@ -70,9 +70,12 @@ async def push(service: Service, call: Call) -> Answer:
 @route(
     f"POST {K}/push/{{dataType}}/{{recordId}}/attachment",
     f"POST {K}/push/bills/{{recordId}}/attachments",  # only bills spell it so
+    f"DELETE {K}/push/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}",
 )
 async def attach(service: Service, call: Call) -> Answer:
     """Attach a file: multipart with a file in a part of any name; a push operation."""
+    if call.method == "DELETE":
+        return _push(service, call, "DETACH")
     head = f"Content-Type: {call.headers.get('Content-Type', '')}\r\n\r\n".encode()
     message = BytesParser().parsebytes(head + call.body)
     if not any(part.get_filename() is not None for part in message.walk()):
@@ -95,7 +98,6 @@ async def list_pushes(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}/push/{{pushOperationKey}}")
 async def get_push(service: Service, call: Call) -> Answer:
-    """One push operation."""
     key = call.names["pushOperationKey"]
     operation = service.ledger.find(_company(service, call).id, key)
     if operation is None:
@@ -105,8 +107,10 @@ async def get_push(service: Service, call: Call) -> Answer:
 
 @route("GET /companies")
 async def list_companies(service: Service, call: Call) -> Answer:
-    """A page of companies, in the order of their creation."""
-    return listed(call, list(service.companies.values()), _row)
+    companies = list(service.companies.values())
+    if call.param("orderBy") == "-modifiedDate":
+        companies.reverse()
+    return listed(call, companies, _row, ordered={"modifiedDate", "-modifiedDate"})
 
 
 @route("POST /companies")
@@ -122,39 +126,28 @@ async def create_company(service: Service, call: Call) -> Answer:
     return answer(company.body())
 
 
-@route(f"GET {C}")
-async def get_company(service: Service, call: Call) -> Answer:
-    """One company."""
-    return answer(_company(service, call).body())
-
-
-@route(f"PUT {C}")
+@route(f"GET {C}", f"PUT {C}", f"DELETE {C}")
 @route(f"PATCH {C}", dialect="published")  # today's generated clients change a company so
-async def change_company(service: Service, call: Call) -> Answer:
-    """Another name and description; PATCH keeps what is left out."""
-    company, body = _company(service, call), call.json_object()
-    if call.method == "PATCH":
-        body = {"name": company.name, "description": company.description} | body
-    company.name, company.description = _naming(body)
-    return answer(company.body())
-
-
-@route(f"DELETE {C}")
-async def delete_company(service: Service, call: Call) -> Answer:
-    """204, and the company is gone."""
-    del service.companies[_company(service, call).id]
-    return Answer(204)
+async def company(service: Service, call: Call) -> Answer:
+    """One company; PUT: its name and description; PATCH keeps what is left out; DELETE: 204."""
+    found = _company(service, call)
+    if call.method == "DELETE":
+        del service.companies[found.id]
+        return Answer(204)
+    if call.method != "GET":
+        before = {"name": found.name, "description": found.description}
+        body = (before if call.method == "PATCH" else {}) | call.json_object()
+        found.name, found.description = _naming(body)
+    return answer(found.body())
 
 
 @route(f"GET {C}/connections")
 async def list_connections(service: Service, call: Call) -> Answer:
-    """A page of the company's connections."""
     return listed(call, _company(service, call).connections, _row)
 
 
 @route(f"GET {K}")
 async def get_connection(service: Service, call: Call) -> Answer:
-    """One connection."""
     return answer(_connection(service, call).body())
 
 
@@ -181,11 +174,14 @@ async def set_sync_settings(service: Service, call: Call) -> Answer:
     f"GET {C}/data/{{dataType}}",
     f"GET {K}/data/{{dataType}}",
     f"GET {K}/data/{BANK}",
+    f"GET {K}/data/custom/{{custom}}",
     f"GET {C}/data/bankAccounts",
     f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
 )
 async def list_records(service: Service, call: Call) -> Answer:
     """A page of records, of bank accounts, or of the transactions of one."""
+    if "custom" in call.names:
+        return listed(call, [], encode)
     return await _records(service, call).answer(call)
 
 
@@ -195,16 +191,17 @@ async def list_records(service: Service, call: Call) -> Answer:
     f"GET {C}/data/bankAccounts/{{recordId}}",
 )
 async def get_record(service: Service, call: Call) -> Answer:
-    """One record, or one bank account."""
-    return Answer(200, _record(service, call))
+    row = _records(service, call).get(call.names["recordId"])
+    if row is None:
+        raise not_found(f"there is no record {call.names['recordId']}")
+    return Answer(200, row)
 
 
 @route(f"GET {C}/data/invoices/{{recordId}}/pdf")
 async def get_pdf(service: Service, call: Call) -> Answer:
-    """An invoice as a PDF file."""
     call.names["dataType"] = "invoices"
-    _record(service, call)
-    return Answer(200, b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n%%EOF\n", content_type="application/pdf")
+    await get_record(service, call)
+    return PDF
 
 
 @route(
@@ -214,80 +211,78 @@ async def get_pdf(service: Service, call: Call) -> Answer:
 )
 async def get_attachments(service: Service, call: Call) -> Answer:
     """What was attached to a record through the connection: all of it, one file, its bytes."""
-    connection, kind, found = _connection(service, call), call.names["dataType"], {}
-    for one in service.ledger.of_company(connection.company_id):
-        attached = one.connection, one.data_type, one.record_id, one.verb, one.status
-        if attached == (connection.id, kind, call.names["recordId"], "ATTACH", "Success"):
-            found[one.key] = {"id": one.key, "name": "attachment", "dateCreated": iso(one.end)}
-    key = call.names.get("attachmentId")
-    if key is None:
+    connection, names = _connection(service, call), call.names
+    wanted = connection.id, names["dataType"], names["recordId"], "ATTACH", "Success"
+    found = {
+        one.key: {"id": one.key, "dateCreated": iso(one.end)}
+        for one in service.ledger.of_company(connection.company_id)
+        if (one.connection, one.data_type, one.record_id, one.verb, one.status) == wanted
+    }
+    if "attachmentId" not in names:
         return answer({"attachments": list(found.values())})
-    if key not in found:
-        raise not_found(f"there is no attachment {key}")
-    return answer(found[key]) if call.segments[-1] == key else Answer(200, b"%PDF-1.4\n%%EOF\n")
+    if names["attachmentId"] not in found:
+        raise not_found(f"there is no attachment {names['attachmentId']}")
+    is_file = call.segments[-1] == "download"
+    return PDF if is_file else answer(found[names["attachmentId"]])
 
 
 @route(f"GET {C}/data/info")
 async def get_info(service: Service, call: Call) -> Answer:
     """What the platform says of the company itself."""
-    company = _company(service, call)
-    return answer({"companyName": company.name, "baseCurrency": "GBP", "createdDate": None})
+    return answer({"companyName": _company(service, call).name, "baseCurrency": "GBP"})
 
 
-@route(f"POST {C}/data/all", f"POST {C}/data/info")
+@route(f"POST {C}/data/all")
 async def refresh_all(service: Service, call: Call) -> Answer:
-    """Refresh every data set: 204."""
-    only = ["companyInfo"] if call.segments[-1] == "info" else list(DATA_TYPES)
-    for kind in only:
-        service.refresh(_linked(service, call), kind)
+    connection = _first_connection(service, call)
+    for kind in DATA_TYPES:
+        service.refresh(connection, option_name(kind))
     return Answer(204)
 
 
-@route(f"POST {C}/data/queue/{{dataType}}", f"POST {K}/data/queue/custom/{{dataType}}")
+@route(f"POST {C}/data/queue/{{dataType}}")
 async def refresh(service: Service, call: Call) -> Answer:
     """Refresh one data set, through the connection named by ``connectionId=``, or the first."""
-    kind, is_custom = call.names["dataType"], "custom" in call.segments
-    if list_name(kind) not in DATA_TYPES and not is_custom:
+    kind, named = list_name(call.names["dataType"]), call.param("connectionId")
+    if kind not in DATA_TYPES:
         raise not_found(f"there is no data type {kind}")
-    named = call.names.get("connectionId") or call.param("connectionId")
-    company = call.names["companyId"]
-    connection = service.connection(company, named) if named else _linked(service, call)
+    if named:
+        connection = service.connection(call.names["companyId"], named)
+    else:
+        connection = _first_connection(service, call)
     return answer(service.refresh(connection, option_name(kind)).body(call.now))
 
 
 @route(f"GET {C}/dataStatus")
-async def data_status(service: Service, call: Call) -> Answer:
-    """The state of each data set, by data type; nothing for a company that is not linked."""
+async def get_data_status(service: Service, call: Call) -> Answer:
+    """The state of each data set, by data type; none for a company that is not linked."""
     company = _company(service, call)
-    latest = {one.data_type: one for one in _refreshes(service, call)}
+    latest = {one.data_type: one for one in service.refreshes_of(company)}
     states = {}
     for name in map(option_name, DATA_TYPES if company.connections else ()):
         one = latest.get(name)
-        state = one.body(call.now) if one else {"status": "Complete", "id": None}
-        done = one.ends if one and state["status"] == "Complete" else company.created
+        body = one.body(call.now) if one else {"status": "Complete"}
+        is_done = body["status"] == "Complete"
         states[name] = {
             "dataType": name,
-            "lastSuccessfulSync": iso(done),
-            "currentStatus": state["status"],
-            "latestSyncId": state["id"],
-            "latestSuccessfulSyncId": state["id"] if state["status"] == "Complete" else None,
+            "lastSuccessfulSync": iso(one.ends if one and is_done else company.created),
+            "currentStatus": body["status"],
+            "latestSyncId": body.get("id"),
+            "latestSuccessfulSyncId": body.get("id") if is_done else None,
         }
     return answer(states)
 
 
-@route(f"GET {C}/data/history")
-async def list_refreshes(service: Service, call: Call) -> Answer:
-    """A page of the company's refreshes, oldest first."""
-    return listed(call, _refreshes(service, call), lambda one: encode(one.body(call.now)))
-
-
-@route(f"GET {C}/data/history/{{datasetId}}")
-async def get_refresh(service: Service, call: Call) -> Answer:
-    """One refresh."""
-    found = [one for one in _refreshes(service, call) if one.id == call.names["datasetId"]]
-    if not found:
-        raise not_found(f"there is no data set {call.names['datasetId']}")
-    return answer(found[0].body(call.now))
+@route(f"GET {C}/data/history", f"GET {C}/data/history/{{datasetId}}")
+async def get_history(service: Service, call: Call) -> Answer:
+    """A page of the company's refreshes, oldest first, or one of them."""
+    refreshes = service.refreshes_of(_company(service, call))
+    if "datasetId" not in call.names:
+        return listed(call, refreshes, lambda one: encode(one.body(call.now)))
+    for one in refreshes:
+        if one.id == call.names["datasetId"]:
+            return answer(one.body(call.now))
+    raise not_found(f"there is no data set {call.names['datasetId']}")
 
 
 def _company(service: Service, call: Call) -> Company:
@@ -298,50 +293,33 @@ def _connection(service: Service, call: Call) -> Connection:
     return service.connection(call.names["companyId"], call.names["connectionId"])
 
 
-def _linked(service: Service, call: Call) -> Connection:
-    """The company's first connection; 409 until it has one."""
+def _first_connection(service: Service, call: Call) -> Connection:
     company = _company(service, call)
     if not company.connections:
         raise Refused(409, "Conflict: the company is not linked")
     return company.connections[0]
 
 
-def _refreshes(service: Service, call: Call) -> list[Refresh]:
-    company = _company(service, call)
-    return [one for one in service.refreshes if one.company == company.id]
-
-
-def _record(service: Service, call: Call) -> bytes:
-    row = _records(service, call).get(call.names["recordId"])
-    if row is None:
-        raise not_found(f"there is no record {call.names['recordId']}")
-    return row
-
-
 def _records(service: Service, call: Call) -> DataSet:
     names = call.names
     kind, account = names.get("dataType", "bankAccounts"), names.get("accountId")
-    if "connectionId" in names:
-        connection = _connection(service, call)
-        if account is not None:
-            return service.bank_transactions(connection, account)
-        _check_place(kind, "connection", "/connections/{connectionId}")
-        return service.data_set(connection.company_id, kind, connection.id)
-    if kind != "bankAccounts":
-        _check_place(kind, "company", "")
+    place = "connection" if "connectionId" in names else "company"
+    if place == "company" and kind == "bankAccounts":
+        _check_not_removed(service, call)
+        connection = _first_connection(service, call)
+    elif list_name(kind) not in DATA_TYPES or DATA_TYPES[list_name(kind)].place not in {
+        place,
+        "both",
+    }:
+        # The public service has each type at one address.
+        raise not_found(f"there is no data type {kind} below a {place}")
+    elif place == "company":
         return service.data_set(names["companyId"], kind)
-    _check_not_removed(service, call)
-    connection = _linked(service, call)
+    else:
+        connection = _connection(service, call)
     if account is not None:
         return service.bank_transactions(connection, account)
     return service.data_set(connection.company_id, kind, connection.id)
-
-
-def _check_place(kind: str, place: str, path: str) -> None:
-    """Refuse data that is not read here: the public service has each at one address."""
-    data_type = DATA_TYPES.get(list_name(kind))
-    if data_type is None or data_type.place not in {place, "both"}:
-        raise not_found(f"there is no data at {path}/data/{kind}")
 
 
 def _check_not_removed(service: Service, call: Call) -> None:
@@ -361,7 +339,8 @@ def _push(service: Service, call: Call, verb: str) -> Answer:
         # Assumed: the document lists 403 without a scenario.
         raise Refused(403, f"Forbidden: the connection is {connection.status}")
     verbs = DATA_TYPES[kind].verbs if kind in DATA_TYPES else frozenset()
-    if service.settings.is_published and verbs and verb not in verbs:
+    wanted = "ATTACH" if verb == "DETACH" else verb
+    if service.settings.is_published and verbs and wanted not in verbs:
         raise wrong_method(call.method, {each for each in verbs if each in {"PUT", "DELETE"}})
     if verb in {"POST", "PUT"}:
         call.json_object()
@@ -400,7 +379,6 @@ def _row(thing: Company | Connection) -> bytes:
 
 
 def _naming(body: dict[str, Any]) -> tuple[str, str]:
-    """The name and the description of a company in a request, or 400."""
     name, description = body.get("name"), body.get("description") or ""
     if not isinstance(name, str) or not name.strip():
         raise bad_request("Name", "a company needs a name", "CreateCompany")

@@ -22,22 +22,19 @@ from integration_sdk.sandbox._service import Count, Duration, HeaderText, Second
 Status = Annotated[int, Meta(ge=200, le=599)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)] | HeaderText
 PUSH_LIST = "GET /companies/[^/]+/push$"
-DATA_LISTS = "GET /companies/[^/]+/data/(?!bankAccounts|info|history)[^/]+$"
 
 
-class Answering(Fault):
-    """A fault that answers in place of the service."""
+class Answering(Fault, kw_only=True):
+    """A fault that answers in place of the service; with *processed*, after the work is done."""
+
+    processed: bool = False
 
     def reply(self) -> Answer | Refused:
         """Return the answer."""
         raise NotImplementedError
 
-    def is_late(self) -> bool:
-        """Return whether the request is carried out first."""
-        return bool(getattr(self, "processed", False))
-
     async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
-        if self.is_late():
+        if self.processed:
             await proceed()
         reply = self.reply()
         if isinstance(reply, Refused):
@@ -57,7 +54,6 @@ class StatusFault(Answering, tag="status"):
     body: Any = None
     headers: Mapping[HeaderText, HeaderText] = {}
     content_type: HeaderText = sent.JSON
-    processed: bool = False
 
     def reply(self) -> Answer | Refused:
         if self.body is None:
@@ -71,7 +67,6 @@ class HtmlFromProxy(Answering, tag="html_from_proxy"):
     """A proxy answers with an HTML page; with *processed*, after the request is carried out."""
 
     status: Status = 502
-    processed: bool = False
     in_front: ClassVar[bool] = True
 
     def reply(self) -> Answer:
@@ -116,17 +111,14 @@ class NoPushList(Answering, tag="no_push_list"):
         return Refused(self.status)
 
 
-class DropConnection(Answering, tag="drop_connection"):
+class DropConnection(Fault, tag="drop_connection"):
     """Cut the connection instead of answering, *before* or after carrying out the request."""
 
     before: bool = True
     in_front: ClassVar[bool] = True
 
-    def is_late(self) -> bool:
-        return not self.before
-
-    def reply(self) -> Answer:
-        return Answer(dropped=True)
+    async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
+        return Answer(dropped=True) if self.before else evolve(await proceed(), dropped=True)
 
 
 class RateLimit(Fault, tag="rate_limit"):
@@ -237,45 +229,6 @@ class ListLag(Fault, tag="list_lag"):
         return evolve(world, list_lag=self.seconds)
 
 
-class Drift(Fault, tag="drift"):
-    """Records of a company's data list come, change and go before each read of it.
-
-    What comes or changes has its ``modifiedDate`` from the sandbox's clock, in whole seconds as
-    after a push.
-    """
-
-    insert: Whole = 0
-    edit: Whole = 0
-    delete: Whole = 0
-    at: Literal["front", "end", "anywhere"] = "front"
-    only: ClassVar[str] = DATA_LISTS
-
-    def check(self, service: Service) -> None:
-        if not self.insert and not self.edit and not self.delete:
-            raise ValueError("say insert=, edit= or delete=, at least 1")
-
-    async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
-        records = rule.service.data_set(call.segments[1], call.segments[3])
-        stamp = sent.iso(call.now, digits=0)
-        stamps = {"modifiedDate": stamp, "sourceModifiedDate": stamp}
-
-        def place() -> int:
-            end = len(records)
-            anywhere = rule.chance.randrange(end + 1)
-            return {"front": 0, "end": end, "anywhere": anywhere}[self.at]
-
-        for _ in range(min(self.delete, len(records))):
-            records.delete_at(min(place(), len(records) - 1))
-        edited = min(self.edit, len(records))
-        first = max(place() - edited, 0)
-        for position in range(first, first + edited):
-            records.edit_at(position, stamps)
-        for _ in range(self.insert):
-            like = sent.decode(records.sample())
-            records.insert(place(), like | stamps | {"id": sent.new_uuid(rule.chance)})
-        return await proceed()
-
-
 class PushFault(Fault):
     """A fault of pushes. How a push ends is decided when it is accepted, with this in force."""
 
@@ -313,65 +266,24 @@ class FailNextPush(PushFault, tag="fail_next_push"):
         return evolve(world, push_failure=Problem(self.item, self.message, "PlatformValidator"))
 
 
-class LateEffect(PushFault, tag="late_effect"):
-    """Pushes with a deadline are TimedOut, and take effect *seconds* after it all the same.
+class Notifications(PushFault, tag="notifications"):
+    """What becomes of the notification of a push's end.
 
-    Only in the ``published`` dialect, whose service may do so once the platform has the push.
+    It is sent *copies* times (0: it is lost) with the same id, each *delay* seconds late. One is
+    forged, and sent before: ``secret``: it is signed with another secret. ``key``: it is authentic,
+    but names a push that does not exist. ``early``: it is authentic, but claims Success as soon as
+    the push is recorded.
     """
 
-    seconds: Seconds
-
-    def check(self, service: Service) -> None:
-        if not service.settings.is_published:
-            raise ValueError(
-                'late_effect needs dialect="published": the interface document guarantees that '
-                "no push is processed after its deadline"
-            )
+    copies: Whole = 1
+    delay: Seconds = 0.0
+    forge: Forgery | None = None
 
     def world(self, rule: Rule, world: World) -> World:
-        return evolve(world, late_effect=rule.draw(self.seconds))
-
-
-class LoseNotifications(PushFault, tag="lose_notifications"):
-    """Subscribers are not notified of the ends of these pushes."""
-
-    def world(self, rule: Rule, world: World) -> World:
-        return evolve(world, notices=())
-
-
-class DoubleNotifications(PushFault, tag="double_notifications"):
-    """Each notification is sent *copies* times, with the same id."""
-
-    copies: Count = 2
-
-    def world(self, rule: Rule, world: World) -> World:
-        return evolve(world, notices=world.notices * self.copies)
-
-
-class DelayNotifications(PushFault, tag="delay_notifications"):
-    """Each notification is sent *seconds* late; with a span they overtake each other."""
-
-    seconds: Seconds
-
-    def world(self, rule: Rule, world: World) -> World:
-        late = (evolve(one, delay=one.delay + rule.draw(self.seconds)) for one in world.notices)
-        return evolve(world, notices=tuple(late))
-
-
-class ForgeNotifications(PushFault, tag="forge_notifications"):
-    """A forged notification is sent before the true one, or *instead* of it.
-
-    ``signature``: its proof of origin is invalid. ``secret``: it is signed with another secret.
-    ``key``: it is authentic, but names a push that does not exist. ``early``: it is
-    authentic, but claims Success as soon as the push is recorded.
-    """
-
-    how: Forgery = "signature"
-    instead: bool = False
-
-    def world(self, rule: Rule, world: World) -> World:
-        true = () if self.instead else world.notices
-        return evolve(world, notices=(sent.Notice(forged=self.how), *true))
+        notices = world.notices * self.copies
+        late = [evolve(one, delay=one.delay + rule.draw(self.delay)) for one in notices]
+        forged = [sent.Notice(forged=self.forge)] if self.forge else []
+        return evolve(world, notices=(*forged, *late))
 
 
 class Faults(Rules):
@@ -397,23 +309,16 @@ class Faults(Rules):
     truncate = Setter(Truncate)
     cap_page_size = Setter(CapPageSize)
     list_lag = Setter(ListLag)
-    drift = Setter(Drift)
     lose_answer = Setter(LoseAnswer)
     push_seconds = Setter(PushSeconds)
     fail_next_push = Setter(FailNextPush)
-    late_effect = Setter(LateEffect)
-    lose_notifications = Setter(LoseNotifications)
-    double_notifications = Setter(DoubleNotifications)
-    delay_notifications = Setter(DelayNotifications)
-    forge_notifications = Setter(ForgeNotifications)
+    notifications = Setter(Notifications)
 
 
 def _retry_after(
     value: float | str | None, form: str = "seconds", now: float = 0.0
 ) -> dict[str, str]:
-    if value is None:
-        return {}
-    if isinstance(value, str):
-        return {"Retry-After": value}
+    if value is None or isinstance(value, str):
+        return {"Retry-After": value} if value is not None else {}
     date = sent.http_date(now + value)
     return {"Retry-After": date if form == "date" else str(int(-(-value // 1)))}

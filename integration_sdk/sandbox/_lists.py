@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
 
@@ -36,43 +36,40 @@ Values = tuple[Value | None, ...]
 Test = Callable[[Values], bool]
 
 
-@frozen
-class Page:
-    """The page that a call requests."""
-
-    number: int
-    size: int
-
-    @property
-    def items(self) -> slice:
-        """Where its items are in the list."""
-        return slice((self.number - 1) * self.size, self.number * self.size)
+Page = tuple[int, int]
+"""The number and the size of a page."""
 
 
 def wanted_page(call: Call) -> Page:
     """Return the page that *call* requests, or 400."""
     number = call.whole("page", MAXIMUM_PAGE, "Paging") or 1
     size = call.whole("pageSize", MAXIMUM_PAGE_SIZE, "Paging") or DEFAULT_PAGE_SIZE
-    return Page(number, min(size, call.world.page_size_cap))
+    return number, min(size, call.world.page_size_cap)
+
+
+def items_of(page: Page) -> slice:
+    """Return where the items of *page* are in the list."""
+    number, size = page
+    return slice((number - 1) * size, number * size)
 
 
 def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> Answer:
     """Return the page envelope around *rows*, each a JSON item."""
     envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
-    links = {"self": call.path, "current": _href(call, page, page.number)}
-    if page.items.stop < total:
-        links["next"] = _href(call, page, page.number + 1)
-    if page.number > 1:
-        links["previous"] = _href(call, page, page.number - 1)
+    number, size = page
+    links = {"self": call.path, "current": _href(call, number, size)}
+    if number * size < total:
+        links["next"] = _href(call, number + 1, size)
+    if number > 1:
+        links["previous"] = _href(call, number - 1, size)
     written = encode({name: {"href": href} for name, href in links.items()})
-    return Answer(200, envelope % (b",".join(rows), page.number, page.size, total, written))
+    return Answer(200, envelope % (b",".join(rows), number, size, total, written))
 
 
-def _href(call: Call, page: Page, number: int) -> str:
-    ours = {"page": str(number), "pageSize": str(page.size)}
-    given = [(name, ours.get(name, value)) for name, value in call.params]
-    added = [(name, value) for name, value in ours.items() if call.param(name) is None]
-    pairs = [f"{_quoted(name)}={_quoted(value)}" for name, value in given + added]
+def _href(call: Call, number: int, size: int) -> str:
+    ours = {"page": str(number), "pageSize": str(size)}
+    given = {name: ours.get(name, value) for name, value in call.params}
+    pairs = (f"{_quoted(name)}={_quoted(value)}" for name, value in (given | ours).items())
     return f"{call.path}?{'&'.join(pairs)}"
 
 
@@ -103,12 +100,13 @@ def listed(
             search.check([rows[0], rare, *rows])
         values = search.read(rows)
         items = [items[n] for n in search.ordered(search.matching(values), values)]
-    return page_answer(call, page, len(items), map(write, items[page.items]))
+    return page_answer(call, page, len(items), map(write, items[items_of(page)]))
 
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
-_COMPARISON = re.compile(rf"\s*({_NAME})\s*(>=|<=|!=|=|~|>|<)([^&|{{}}]*)")
-_MARK = re.compile(r"\s*(&&|\|\||\{|\})")
+_OPERAND = re.compile(rf"\s*(?:(\{{)|({_NAME})\s*(>=|<=|!=|=|~|>|<)\s*([^&|{{}}]*[^&|{{}}\s]))\s*")
+_BEHIND = re.compile(r"\s*(&&|\|\||\})\s*")
+_PYTHON = {"&&": " and ", "||": " or ", "}": ")", "{": "("}
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -128,8 +126,14 @@ class Comparison:
     text: str
     number: int
 
+    def check(self, kind: type | None) -> None:
+        """Refuse a text that cannot be compared with values of this *kind*."""
+        reader = _READERS.get(kind or str)
+        if self.sign != "~" and reader is not None and reader(self.text) is None:
+            message = f"{self.text!r} cannot be compared with {self.name}"
+            raise bad_request("query", message, "Query")
+
     def matches(self, values: Values) -> bool:
-        """Return whether a record with these *values* matches."""
         found = values[self.number]
         if found is not None and self.sign == "~":
             return self.text.lower() in str(found)
@@ -137,67 +141,33 @@ class Comparison:
         return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
 
 
-@define
-class _Parser:
-    """Reads a filter, by recursive descent; bad syntax is a 400 that says where."""
-
-    text: str
-    at: int = 0
-    comparisons: list[Comparison] = field(factory=list)
-
-    def whole(self) -> Test:
-        if len(self.text) >= LONGEST_QUERY:
-            raise bad_request("query", f"the query must be below {LONGEST_QUERY} characters")
-        try:
-            test = self._any_of()
-        except RecursionError:
-            raise self._bad("groups are nested too deep") from None
-        if self.at < len(self.text.rstrip()):
-            raise self._bad("expected && or ||")
-        return test
-
-    def _any_of(self) -> Test:
-        return self._joined("||", self._all_of, any)
-
-    def _all_of(self) -> Test:
-        return self._joined("&&", self._term, all)
-
-    def _joined(
-        self, mark: str, part: Callable[[], Test], how: Callable[[Iterable[bool]], bool]
-    ) -> Test:
-        tests = [part()]
-        while self._take(mark):
-            tests.append(part())
-        return tests[0] if len(tests) == 1 else lambda values: how(test(values) for test in tests)
-
-    def _term(self) -> Test:
-        if not self._take("{"):
-            return self._comparison()
-        test = self._any_of()
-        if not self._take("}"):
-            raise self._bad("expected }")
-        return test
-
-    def _comparison(self) -> Test:
-        match = _COMPARISON.match(self.text, self.at)
-        if match is None:
-            raise self._bad("expected a comparison such as status=Paid")
-        name, sign, text = match[1], match[2], match[3].strip()
-        if not text:
-            raise self._bad(f"{name}{sign} has no value")
-        self.at = match.end()
-        self.comparisons.append(Comparison(name, sign, text, len(self.comparisons)))
-        return self.comparisons[-1].matches
-
-    def _take(self, mark: str) -> bool:
-        match = _MARK.match(self.text, self.at)
-        if match is None or match[1] != mark:
-            return False
-        self.at = match.end()
-        return True
-
-    def _bad(self, why: str) -> Exception:
-        return bad_request("query", f"the query is not valid at character {self.at}: {why}")
+def _parsed(text: str) -> tuple[list[Comparison], Test]:
+    """Read a filter; bad syntax is a 400 that says where."""
+    if len(text) >= LONGEST_QUERY:
+        raise bad_request("query", f"the query must be below {LONGEST_QUERY} characters")
+    found: list[Comparison] = []
+    python, at, open_groups, behind = "", 0, 0, False
+    while at < len(text) or not behind:
+        match = (_BEHIND if behind else _OPERAND).match(text, at)
+        mark = match and match[1]
+        open_groups += {"{": 1, "}": -1}.get(mark or "", 0)
+        if match is None or open_groups < 0:
+            expected = "&&, || or }" if behind else "a comparison such as status=Paid"
+            why = f"the query is not valid at character {at}: expected {expected}"
+            raise bad_request("query", why)
+        if mark is None:
+            python += f"tests[{len(found)}](values)"
+            found.append(Comparison(match[2], match[3], match[4], len(found)))
+        else:
+            python += _PYTHON[mark]
+        at, behind = match.end(), mark in {None, "}"}
+    tests = [one.matches for one in found]
+    try:
+        # It holds nothing but the words above, and Python reads it with the same precedence.
+        test: Test = eval(f"lambda values: {python}", {"tests": tests})  # noqa: S307
+    except (SyntaxError, MemoryError, RecursionError):
+        raise bad_request("query", "the query has groups that do not end, or too many") from None
+    return found, test
 
 
 class Search:
@@ -208,9 +178,7 @@ class Search:
     """
 
     def __init__(self, query: str | None, order_by: str | None) -> None:
-        parser = _Parser(query or "")
-        self._test = parser.whole() if query else None
-        self._comparisons = parser.comparisons
+        self._comparisons, self._test = _parsed(query) if query else ([], lambda values: True)
         self.names = [comparison.name for comparison in self._comparisons]
         self._is_ordered, self._descending = bool(order_by), (order_by or "").startswith("-")
         if order_by:
@@ -223,34 +191,28 @@ class Search:
     def check(self, samples: Iterable[bytes]) -> None:
         """Refuse names that no sample has, and values that cannot be compared with theirs.
 
-        The first sample that has a property decides its type.
+        The first sample that has a property decides its type; null tells only that it exists.
         """
         missing = set(range(len(self.names)))
-        for sample in samples:
-            found = self._find(sample)
-            for number in sorted(missing):
-                if found[number] is not _ABSENT and self._learned(number, found[number]):
+        for row in samples:
+            for number, value in enumerate(self._find(row)):
+                if number not in missing or value is _ABSENT:
+                    continue
+                if isinstance(value, dict | list):
+                    message = f"{self.names[number]} is no single value: use a property of it"
+                    raise bad_request(self._asked(number), message, "Query")
+                known = _comparable(value)
+                self._kinds[number] = type(known)
+                if known is not None:
                     missing.remove(number)
             if not missing:
-                return
-        for number in sorted(missing):
-            if self._kinds[number] is None:
-                message = f"{self.names[number]} is no property of these records"
+                break
+        for number, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
+            if kind is None:
+                message = f"{name} is no property of these records"
                 raise bad_request(self._asked(number), message, "Query")
-
-    def _learned(self, number: int, value: Any) -> bool:
-        """Return whether *value* tells the type of a property; a null says only that it exists."""
-        if isinstance(value, dict | list):
-            message = f"{self.names[number]} is no single value: use a property of it"
-            raise bad_request(self._asked(number), message, "Query")
-        known = _comparable(value)
-        self._kinds[number] = type(known)
-        if known is not None and number < len(self._comparisons):
-            one = self._comparisons[number]
-            if one.sign != "~" and _READERS[type(known)](one.text) is None:
-                message = f"{one.text!r} cannot be compared with {one.name}"
-                raise bad_request("query", message, "Query")
-        return known is not None
+        for one in self._comparisons:
+            one.check(self._kinds[one.number])
 
     def _asked(self, number: int) -> str:
         return "query" if number < len(self._comparisons) else "orderBy"
@@ -262,8 +224,6 @@ class Search:
 
     def matching(self, records: Sequence[Values], first: int = 0) -> list[int]:
         """Return the numbers of the *records* that match; they are numbered from *first*."""
-        if self._test is None:
-            return list(range(first, first + len(records)))
         return [number for number, values in enumerate(records, first) if self._test(values)]
 
     def ordered(self, numbers: list[int], records: Sequence[Values]) -> list[int]:

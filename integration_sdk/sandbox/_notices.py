@@ -17,19 +17,18 @@ import asyncio
 import hmac
 import logging
 import random
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Literal
 
 import aiohttp
 import msgspec
 from attrs import evolve, field, frozen
+from msgspec import Meta
 
 from integration_sdk.sandbox._call import Clock, Forgery, encode, iso, new_uuid
 from integration_sdk.sandbox._pushes import VERBS, Ledger, Operation
@@ -39,20 +38,12 @@ from integration_sdk.sandbox._service import HeaderText, checked
 Style = Literal["rule", "signed"]
 RETRIES = (10.0, 30.0, 80.0)
 """Seconds between attempts: "3 retries in 2 minutes". Assumed for the signed style, too."""
-AT_ONCE, PATIENCE = 8, 15.0
-_SECRET = re.compile(r"whsec_(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+PATIENCE = 15.0
+_SIGNED = r"^whsec_(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\Z"
 logger = logging.getLogger("integration_sdk.sandbox")
 
 
-class _Wanted(msgspec.Struct):
-    url: str
-    style: Style
-    authorization: HeaderText | None
-    secret: str | None
-
-
-@frozen(kw_only=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A subscriber to the ends of pushes.
 
     Attributes:
@@ -64,12 +55,15 @@ class Subscription:
         client_id: The service's identifier of the account.
     """
 
-    url: str
+    url: Annotated[str, Meta(pattern="^https?://[^/?#:]")]
     style: Style
-    authorization: str | None = field(default=None, repr=False)
-    secret: str | None = field(default=None, repr=False)
+    authorization: HeaderText | None
+    secret: Annotated[str, Meta(pattern=_SIGNED)] | None
     rule_id: str
     client_id: str
+
+    def __repr__(self) -> str:
+        return f"Subscription(url={self.url!r}, style={self.style!r})"
 
 
 @frozen
@@ -109,17 +103,13 @@ class _Letter:
         """Return the headers of an attempt made *now*, authentication included."""
         headers = {"Content-Type": "application/json"}
         if self.to.authorization is not None:
-            theirs = self.forged in {"signature", "secret"}
-            headers["Authorization"] = "Bearer forged" if theirs else self.to.authorization
+            is_theirs = self.forged == "secret"
+            headers["Authorization"] = "Bearer forged" if is_theirs else self.to.authorization
         if self.to.secret is not None:
-            stamp, secret = str(int(now)), self.to.secret
-            if self.forged == "secret":
-                secret = _new_secret(random.Random(secret))
-            signature = sign(secret, self.id, stamp, self.body)
-            if self.forged == "signature":
-                signature = f"v1,{b64encode(bytes(32)).decode()}"
-            headers["webhook-id"], headers["webhook-timestamp"] = self.id, stamp
-            headers["webhook-signature"] = signature
+            other = _new_secret(random.Random(self.to.secret))
+            secret = other if self.forged == "secret" else self.to.secret
+            headers |= {"webhook-id": self.id, "webhook-timestamp": str(int(now))}
+            headers["webhook-signature"] = sign(secret, self.id, str(int(now)), self.body)
         return headers
 
 
@@ -151,7 +141,7 @@ def _body(to: Subscription, op: Operation, message_id: str, key: str, status: st
     completed = None if op.completed is None else iso(op.completed)
     payload = {
         "id": key,
-        "type": VERBS[op.verb].event,
+        "type": VERBS[op.verb][1],
         "status": status,
         "referenceCompany": {"id": op.company},
         "connectionId": op.connection,
@@ -185,7 +175,6 @@ class Notifier:
         self._changed = asyncio.Event()
         clock.on_change, ledger.on_push = self._wake, self._note
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
         self.deliveries: list[Delivery] = []
 
@@ -195,21 +184,13 @@ class Notifier:
     def subscribe(
         self, url: str, style: Style, authorization: str | None, secret: str | None
     ) -> Subscription:
-        """Notify *url* of the ends of pushes from now on; ValueError if that makes no sense."""
-        given = {"url": url, "style": style, "authorization": authorization, "secret": secret}
-        checked(given, _Wanted)
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            why = "a notification is posted to an http:// or https:// address"
-            raise ValueError(f"{why}, not {url!r}")
         if style == "rule" and secret is not None:
             raise ValueError('secret is for style="signed"; a rule is proved by authorization=')
+        if style == "signed" and secret is None:
+            secret = _new_secret(self._chance)
+        given = {"url": url, "style": style, "authorization": authorization, "secret": secret}
         ids = {"rule_id": new_uuid(self._chance), "client_id": new_uuid(self._chance)}
-        if style == "signed":
-            secret = _new_secret(self._chance) if secret is None else secret
-            if _SECRET.fullmatch(secret) is None:
-                raise ValueError("a secret has the form whsec_<base64>")
-        to = Subscription(url=url, style=style, authorization=authorization, secret=secret, **ids)
+        to = checked(given | ids, Subscription)
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
         self._changed.set()
@@ -218,12 +199,10 @@ class Notifier:
         return to
 
     def unsubscribe(self, to: Subscription) -> None:
-        """Stop notifying *to*."""
         self._subscriptions.remove(to)
         self._changed.set()
 
     def start(self) -> None:
-        """Begin to send, if there is a subscriber."""
         if self._subscriptions and not self._tasks:
             self._spawn(self._run())
 
@@ -233,7 +212,6 @@ class Notifier:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Drop pending notifications; no task or socket is left."""
         self._outbox.clear()
         for task in self._tasks:
             task.cancel()
@@ -242,28 +220,23 @@ class Notifier:
             session, self._session = self._session, None
             await session.close()
 
-    def _note(self, operation: Operation) -> None:
-        """Schedule the notifications of the end of *operation*, or those that forge it."""
-        begins = operation.completed is None
-        at = operation.requested if begins else operation.end
+    def _note(self, push: Operation) -> None:
+        """Schedule the notifications of the end of *push*, or those that forge it."""
+        begins = push.completed is None
+        at = push.requested if begins else push.end
         for to in self._subscriptions:
-            message_id = "" if begins else new_uuid(self._chance)  # a forged one has its own
-            for notice in operation.notices:
-                if (notice.forged == "early") == begins:
-                    letter = self._letter(to, operation, message_id, notice.forged)
-                    heappush(self._outbox, (at + notice.delay, next(self._turns), letter))
+            message_id = new_uuid(self._chance)
+            for notice in push.notices:
+                if (notice.forged == "early") != begins:
+                    continue
+                status = "Success" if begins else push.status
+                is_other = notice.forged in {"key", "early"}
+                own_id = new_uuid(self._chance) if is_other else message_id
+                key = new_uuid(self._chance) if notice.forged == "key" else push.key
+                body = _body(to, push, own_id, key, status)
+                letter = _Letter(to, own_id, key, body, notice.forged)
+                heappush(self._outbox, (at + notice.delay, next(self._turns), letter))
         self._changed.set()
-
-    def _letter(
-        self, to: Subscription, operation: Operation, message_id: str, forged: Forgery | None
-    ) -> _Letter:
-        """Return the notification about *operation*, genuine or *forged*."""
-        key, status = operation.key, operation.status
-        if forged == "key":
-            key, message_id = new_uuid(self._chance), new_uuid(self._chance)
-        if forged == "early":
-            status, message_id = "Success", new_uuid(self._chance)
-        return _Letter(to, message_id, key, _body(to, operation, message_id, key, status), forged)
 
     async def _run(self) -> None:
         """Send each letter at its time, while there are subscribers."""
@@ -282,10 +255,9 @@ class Notifier:
                     await self._changed.wait()
 
     async def _deliver(self, letter: _Letter) -> None:
-        async with self._places:
-            at = self._clock.now()
-            headers = letter.headers(at)
-            status = await self._post(letter, headers)
+        at = self._clock.now()
+        headers = letter.headers(at)
+        status = await self._post(letter, headers)
         to, key, attempt = letter.to, letter.key, letter.attempt
         delivery = Delivery(to.url, key, status, at, attempt, letter.forged, headers, letter.body)
         self.deliveries.append(delivery)

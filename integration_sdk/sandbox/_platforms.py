@@ -1,9 +1,8 @@
-"""Companies, and the platforms they are connected to: what these accept, check, drop and fill in.
+"""Companies, and the platforms they are connected to: what these accept, check and drop.
 
-Source: "Push options description" and its rules; "Push operation", ``data``: "platform-generated
-fields filled in". Assumed: the fields of companies and connections ("not shown"), as published;
-which platforms there are ("published elsewhere", What the service does 4); which fields they fill
-in, as in the published data model: totals follow from the line items, a null counts as omitted.
+Source: "Push options description" and its rules. Assumed: the fields of companies and connections
+("not shown"), as published; which platforms there are ("published elsewhere", What the service does
+4), and what they check.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from attrs import define, evolve, field, frozen
 from integration_sdk.sandbox._call import Problem, iso, new_uuid
 from integration_sdk.sandbox._schemas import DATA_TYPES, Shape
 
-CENT, ZERO = Decimal("0.01"), Decimal("0.00")
 # Dates as the service writes them: with Z, an offset or neither. Python reads more spellings.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
 
@@ -48,7 +46,6 @@ class Platform:
 def _platform(
     name: str, key: str, pace: Literal["later", "at once", "never"], lacks: str, needs: str
 ) -> Platform:
-    """A platform that does not take *lacks*, and requires the properties in *needs* as well."""
     shapes = {}
     for each in DATA_TYPES.values():
         if "POST" in each.verbs and each.name != lacks:
@@ -267,7 +264,6 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 def without_unlisted(shape: Shape, record: Any) -> Any:
-    """Return *record* without the fields that *shape* does not list, as a platform keeps it."""
     if isinstance(record, list):
         return [without_unlisted(shape, entry) for entry in record]
     if not shape.properties or not isinstance(record, dict):
@@ -277,48 +273,3 @@ def without_unlisted(shape: Shape, record: Any) -> Any:
         for key, value in record.items()
         if key in shape.properties
     }
-
-
-_CREDIT = {"subTotal": "net", "totalTaxAmount": "tax", "totalAmount": "total"}
-_DEBIT = {"subTotal": "net", "taxAmount": "tax", "totalAmount": "total"}
-_DISCOUNT = {"totalDiscount": "discount", "discountPercentage": "nothing"}
-TOTALS: Mapping[str, Mapping[str, str]] = {
-    "invoices": {**_CREDIT, **_DISCOUNT, "amountDue": "total"},
-    "creditNotes": {**_CREDIT, **_DISCOUNT, "remainingCredit": "total"},
-    "bills": {**_DEBIT, "amountDue": "total"},
-    "directCosts": _DEBIT,
-    "directIncomes": _DEBIT,
-}
-"""Properties of a record that are sums over its lines, and which sums."""
-
-
-def filled(data_type: str, record: dict[str, Any]) -> dict[str, Any]:
-    """*record* as the platform shows it: with totals, currency and lists that it lacks."""
-    if data_type not in TOTALS:
-        return record
-    given = record.get("lineItems")
-    lines = [line for line in given if isinstance(line, dict)] if isinstance(given, list) else []
-    generated: dict[str, Any] = {"currency": "GBP", "paymentAllocations": []}
-    try:
-        net = _amount(record, "subTotal", sum(map(_net, lines), ZERO))
-        tax = sum((_amount(line, "taxAmount") for line in lines), ZERO)
-        tax = _amount(record, "totalTaxAmount", _amount(record, "taxAmount", tax))
-        total = _amount(record, "totalAmount", net + tax)
-        discount = sum((_amount(line, "discountAmount") for line in lines), ZERO)
-        sums = {"net": net, "tax": tax, "total": total, "discount": discount, "nothing": ZERO}
-        generated |= {name: sums[which] for name, which in TOTALS[data_type].items()}
-    except ArithmeticError:
-        pass  # numbers too large to be money are kept as they are
-    return record | {name: value for name, value in generated.items() if record.get(name) is None}
-
-
-def _net(line: dict[str, Any]) -> Decimal:
-    amount = _amount(line, "unitAmount") * _amount(line, "quantity")
-    return _amount(line, "subTotal", (amount - _amount(line, "discountAmount")).quantize(CENT))
-
-
-def _amount(holder: dict[str, Any], name: str, otherwise: Decimal = ZERO) -> Decimal:
-    value = holder.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        return otherwise
-    return Decimal(value)

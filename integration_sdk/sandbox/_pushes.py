@@ -11,34 +11,26 @@ from __future__ import annotations
 import heapq
 import json
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from copy import copy
 from itertools import count, islice
 from math import inf
 from typing import Any
 
 from attrs import define, field, frozen
 
-from integration_sdk.sandbox._call import Notice, Notices, Problem, decode, encode, iso
-from integration_sdk.sandbox._platforms import filled, without_unlisted
+from integration_sdk.sandbox._call import Notice, Problem, decode, encode, iso
+from integration_sdk.sandbox._platforms import without_unlisted
 from integration_sdk.sandbox._schemas import Shape, option_name
 
-
-@frozen
-class Verb:
-    """What a push does: in an operation's ``changes``, in a notification, and on the page."""
-
-    change: str
-    event: str
-    words: str
-
-
 VERBS = {
-    "POST": Verb("Created", "Create", "Create"),
-    "PUT": Verb("Modified", "Update", "Update"),
-    "DELETE": Verb("Deleted", "Delete", "Delete"),
-    "ATTACH": Verb("AttachmentUploaded", "UploadAttachment", "Attach to"),
+    "POST": ("Created", "Create"),
+    "PUT": ("Modified", "Update"),
+    "DELETE": ("Deleted", "Delete"),
+    "ATTACH": ("AttachmentUploaded", "UploadAttachment"),
+    "DETACH": ("Deleted", "Delete"),
 }
+"""What a push does: in an operation's ``changes``, in a notification."""
 _LABELS = (
     *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
     *("customerName", "supplierName", "name", "description"),
@@ -63,9 +55,8 @@ class Operation:
         requested: Service time of the request, in seconds.
         ends: When the platform will have finished; infinite for never.
         problems: Why it fails; empty if it succeeds.
-        late: Whether it misses its deadline, and takes effect at *ends* all the same.
         notices: The notifications that subscribers get of its end.
-        foreign: Whether somebody else pushed it (`Faults.foreign_writer`).
+        foreign: Whether another client pushed it (`Sandbox.push`).
         status: Pending, Success, Failed or TimedOut, as of the last look.
         completed: Service time at which it ended, or None.
         data: The record as it appears in the platform, after Success.
@@ -85,8 +76,7 @@ class Operation:
     timeout_minutes: int | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    late: bool = False
-    notices: Notices = field(default=(Notice(),), repr=False)
+    notices: tuple[Notice, ...] = field(default=(Notice(),), repr=False)
     foreign: bool = False
     status: str = "Pending"
     completed: float | None = None
@@ -118,11 +108,11 @@ class Operation:
         return (*named, ("" if self.verb == "POST" else self.record_id) or "")[0]
 
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
-        """Return the record as it appears in the platform, with what the platform fills in."""
+        """Return the record as it appears in the platform, with the fields that this fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))
         self.record_id = self.record_id or new_id()
         stamp = iso(self.ends, digits=0)
-        return filled(self.data_type, record) | {
+        return record | {
             "id": self.record_id,
             "modifiedDate": stamp,
             "sourceModifiedDate": stamp,
@@ -130,7 +120,7 @@ class Operation:
         }
 
 
-@define
+@frozen
 class Wording:
     """How operations are written as JSON, which depends on the dialect.
 
@@ -154,6 +144,8 @@ class Wording:
         return operation.row
 
     def _write(self, op: Operation) -> bytes:
+        errors = [one.body() for one in op.problems if op.status == "Failed"]
+        warnings = [one.body() for one in op.warnings if op.status in {"Failed", "Success"}]
         body: dict[str, Any] = {
             "pushOperationKey": op.key,
             "companyId": op.company,
@@ -162,55 +154,38 @@ class Wording:
             "status": op.status,
             "requestedOnUtc": iso(op.requested, digits=7),
             "completedOnUtc": None if op.completed is None else iso(op.completed, digits=7),
-            "validation": self._validation(op),
+            "validation": {"errors": errors, "warnings": warnings},
         }
         if op.timeout_minutes is not None:
             body["timeoutInMinutes"] = op.timeout_minutes
         if not self.published:
             return encode(body)[:-1] + b',"data":' + op.data + b"}"
-        body |= {"statusCode": _CODES[op.status], "changes": _changes(op)}
-        if op.status == "Failed":
-            body["errorMessage"] = op.problems[0].message
+        body["validation"] = {"errors": errors or None, "warnings": warnings or None}
+        body |= {"statusCode": _CODES[op.status], "changes": None}
+        if op.status == "Success":
+            reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
+            change = {"type": VERBS[op.verb][0], "recordRef": reference}
+            body["changes"] = [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
+        if errors:
+            body["errorMessage"] = errors[0]["message"]
         return encode(body)
-
-    def _validation(self, op: Operation) -> dict[str, Any]:
-        failed = op.problems if op.status == "Failed" else ()
-        warned = op.warnings if op.status in {"Failed", "Success"} else ()
-        parts = {
-            "errors": [problem.body() for problem in failed],
-            "warnings": [problem.body() for problem in warned],
-        }
-        if self.published:
-            return {name: entries or None for name, entries in parts.items()}
-        return parts
-
-
-def _changes(op: Operation) -> list[dict[str, Any]] | None:
-    if op.status != "Success":
-        return None
-    reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
-    change = {"type": VERBS[op.verb].change, "recordRef": reference}
-    return [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
 
 
 class Ledger:
     """Every push that the service has recorded, in the order of the requests.
 
-    Args:
-        take_effect: Called once with each push that ends without known problems; sets its
-            ``data``, or ``problems`` found only then.
-
-    Attributes:
-        on_push: Called with each push once it is recorded, and again once it has ended.
+    *take_effect* is called once with each push that ends without known problems; it sets its
+    ``data``, or ``problems`` found only then. *on_push* is called with each push once it is
+    recorded, and again once it has ended.
     """
 
     def __init__(self, take_effect: Callable[[Operation], None]) -> None:
         self._take_effect = take_effect
+        self.on_push: Callable[[Operation], None] = lambda operation: None
         self._ending: list[tuple[float, int, Operation]] = []
         self._turns = count()
-        self._of_company: dict[str, list[Operation]] = {}
+        self._of_company = defaultdict[str, list[Operation]](list)
         self._by_key: dict[str, Operation] = {}
-        self.on_push: Callable[[Operation], None] = lambda operation: None
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self._by_key.values())
@@ -219,62 +194,47 @@ class Ledger:
         return len(self._by_key)
 
     def latest(self, count: int) -> list[Operation]:
-        """The last *count* pushes, the newest first."""
         return list(islice(reversed(self._by_key.values()), count))
 
     def record(self, operation: Operation) -> None:
         """Add *operation*."""
         self._by_key[operation.key] = operation
-        self._of_company.setdefault(operation.company, []).append(operation)
+        self._of_company[operation.company].append(operation)
         self.on_push(operation)
-        self._note_end(operation)
+        self.note_end(operation)
 
-    def hurry(self, operation: Operation, ends: float) -> None:
-        """Let an open *operation* end at *ends*, for example since its platform is back."""
-        if operation.status == "Pending":
-            operation.ends = ends
-            self._note_end(operation)
-
-    def settle(self, now: float) -> None:
-        """End all pushes whose time has come, in the order of their ends."""
-        while self._ending and self._ending[0][0] <= now:
-            at, _, operation = heapq.heappop(self._ending)
-            if operation.status == "Pending" and at == operation.end:
-                self._finish(operation, at)
-            elif operation.late and at == operation.ends:
-                self._take_effect(copy(operation))  # its state is final and stays as it is
+    def note_end(self, operation: Operation) -> None:
+        """Let *operation* end at its time, which may have changed."""
+        if operation.end < inf:
+            heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
 
     def next_end(self) -> float:
         """Return a time before which no push ends; infinite if none will end."""
         return self._ending[0][0] if self._ending else inf
 
+    def settle(self, now: float) -> None:
+        """End all pushes whose time has come, in the order of their ends."""
+        while self._ending and self._ending[0][0] <= now:
+            at, _, operation = heapq.heappop(self._ending)
+            if operation.status != "Pending" or at != operation.end:
+                continue
+            # "The service guarantees the operation is not processed after the deadline."
+            if operation.ends > operation.deadline:
+                operation.status = "TimedOut"
+            else:
+                if not operation.problems:
+                    self._take_effect(operation)
+                operation.status = "Failed" if operation.problems else "Success"
+            operation.completed, operation.row = at, None
+            self.on_push(operation)
+
     def find(self, company: str, key: str) -> Operation | None:
-        """The push *key* of *company*."""
         operation = self._by_key.get(key)
         return operation if operation is not None and operation.company == company else None
 
     def of_company(self, company: str, *, until: float = inf) -> list[Operation]:
         """The pushes of *company* requested up to *until*, oldest first."""
-        operations = self._of_company.get(company, [])
+        operations = self._of_company[company]
         if until == inf:
             return operations
         return operations[: bisect_right(operations, until, key=lambda op: op.requested)]
-
-    def _note_end(self, operation: Operation) -> None:
-        if operation.end < inf:
-            heapq.heappush(self._ending, (operation.end, next(self._turns), operation))
-
-    def _finish(self, operation: Operation, at: float) -> None:
-        # "The service guarantees the operation is not processed after the deadline." Only the
-        # published service does not, where the platform has it already: `Faults.late_effect`.
-        if operation.late or operation.ends > operation.deadline:
-            operation.status = "TimedOut"
-            if operation.late and not operation.problems:
-                heapq.heappush(self._ending, (operation.ends, next(self._turns), operation))
-        else:
-            if not operation.problems:
-                self._take_effect(operation)
-            operation.status = "Failed" if operation.problems else "Success"
-        operation.completed = at
-        operation.row = None
-        self.on_push(operation)

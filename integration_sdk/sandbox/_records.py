@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
-from integration_sdk.sandbox._lists import Search, Values, page_answer, wanted_page
+from integration_sdk.sandbox._lists import Search, Values, items_of, page_answer, wanted_page
 
 SLICE, SELECTIONS_KEPT, MOST_KNOWN = 2_000, 4, 500_000
 
@@ -146,7 +146,7 @@ class DataSet:
         """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
         page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
         if not query and not order_by:
-            rows = self._rows(self._order[page.items], self._written)
+            rows = self._rows(self._order[items_of(page)], self._written)
             return page_answer(call, page, len(self), rows)
         key, written = (self._version, query, order_by), dict(self._written)
         if key not in self._selections:
@@ -154,7 +154,7 @@ class DataSet:
             if len(self._selections) > SELECTIONS_KEPT:
                 del self._selections[next(iter(self._selections))]
         chosen = self._selections[key]
-        return page_answer(call, page, len(chosen), self._rows(chosen[page.items], written))
+        return page_answer(call, page, len(chosen), self._rows(chosen[items_of(page)], written))
 
     async def _selected(self, search: Search, written: Mapping[int, bytes]) -> Sequence[int]:
         """Return the numbers of the records that *search* finds, in its order."""

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from functools import cache
-
-from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, not_found
 from integration_sdk.sandbox._schemas import DATA_TYPES
 from integration_sdk.sandbox._service import DialectName, Service
 
 Endpoint = Callable[[Service, Call], Awaitable[Answer]]
-
-
-@frozen
-class Route:
-    """An address: a method, and the segments of a path, some of which are ``{placeholders}``."""
-
-    method: str
-    parts: list[str]
-    dialect: DialectName | None
-    endpoint: Endpoint
-
-    def match(self, segments: list[str]) -> dict[str, str] | None:
-        """Return the placeholders' values if the path of *segments* matches, else None."""
-        values = {}
-        for part, segment in zip(self.parts, segments, strict=True):
-            if part.startswith("{") and segment:
-                values[part[1:-1]] = segment
-            elif part != segment:
-                return None
-        return values
-
-
-_ROUTES: list[Route] = []
+# By dialect and number of segments: the segments, the method, the endpoint.
+_ROUTES = defaultdict[tuple[str, int], list[tuple[list[str], str, Endpoint]]](list)
 
 
 def route(*addresses: str, dialect: DialectName | None = None) -> Callable[[Endpoint], Endpoint]:
@@ -43,26 +21,22 @@ def route(*addresses: str, dialect: DialectName | None = None) -> Callable[[Endp
     def note(endpoint: Endpoint) -> Endpoint:
         for address in addresses:
             method, path = address.split()
-            _ROUTES.append(Route(method, path.split("/")[1:], dialect, endpoint))
+            parts = path.split("/")[1:]
+            for name in (dialect,) if dialect else ("document", "published"):
+                _ROUTES[name, len(parts)].append((parts, method, endpoint))
         return endpoint
 
     return note
 
 
 @cache
-def _routes_of(dialect: DialectName, length: int) -> list[Route]:
-    """Return the routes of so many segments, literal ones before placeholders."""
-    routes = [one for one in _ROUTES if one.dialect in {None, dialect} and len(one.parts) == length]
-    return sorted(routes, key=lambda one: one.parts)  # "{" sorts after every letter
-
-
-@cache
 def samples(dialect: DialectName) -> list[str]:
     """Return a call of each kind, such as ``GET /companies/{companyId}/data/invoices``."""
     return [
-        f"{one.method} /{'/'.join(one.parts)}".replace("{dataType}", name)
-        for one in _ROUTES
-        if one.dialect in {None, dialect}
+        f"{method} /{'/'.join(parts)}".replace("{dataType}", name)
+        for (spoken, _), routes in _ROUTES.items()
+        if spoken == dialect
+        for parts, method, _ in routes
         for name in (*DATA_TYPES, "chartOfAccounts")
     ]
 
@@ -72,16 +46,20 @@ def find(dialect: DialectName, method: str, segments: list[str]) -> tuple[Endpoi
 
     Refuses an unknown path with 404, a method that the path does not have with 405.
     """
-    allowed: set[str] = set()
-    for one in _routes_of(dialect, len(segments)):
-        values = one.match(segments)
-        if values is not None:
-            if one.method == method:
-                return one.endpoint, values
-            allowed.add(one.method)
-    if not allowed:
+    found = [one for one in _ROUTES[dialect, len(segments)] if _matches(one[0], segments)]
+    found.sort(key=lambda one: one[0])  # literal segments first: "{" sorts after every letter
+    for parts, each, endpoint in found:
+        if each == method:
+            pairs = zip(parts, segments, strict=True)
+            return endpoint, {part[1:-1]: one for part, one in pairs if part[0] == "{"}
+    if not found:
         raise not_found("there is no such address")
-    raise wrong_method(method, allowed)
+    raise wrong_method(method, {each for _, each, _ in found})
+
+
+def _matches(parts: list[str], segments: list[str]) -> bool:
+    pairs = zip(parts, segments, strict=True)
+    return all(part == one or (part[0] == "{" and one) for part, one in pairs)
 
 
 def wrong_method(method: str, allowed: set[str]) -> Refused:

@@ -66,7 +66,6 @@ class Fault(msgspec.Struct, kw_only=True, tag_field="fault", omit_defaults=True)
         return world
 
     async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
-        """Answer or refuse *call*, or proceed with it."""
         call.world = self.world(rule, call.world)
         return await proceed()
 
@@ -76,6 +75,7 @@ class Rule:
     """A fault in force.
 
     Attributes:
+        in_front: Whether it acts in front of the service, not within.
         since: Service time from which it has an effect.
         until: Service time from which it has none any more.
         hits: Number of calls it has applied to; those it refused, if it limits.
@@ -86,10 +86,9 @@ class Rule:
     service: Service = field(repr=False)
     chance: random.Random = field(repr=False)
     matches: Callable[[Call], bool] = field(repr=False)
-    act: Act | None = field(repr=False)
-    in_front: bool = False
-    since: float = -inf
-    until: float = inf
+    in_front: bool
+    since: float
+    until: float
     hits: int = 0
     counts: dict[object, float] = field(factory=lambda: defaultdict(float), repr=False)
     _seen: int = 0
@@ -99,12 +98,10 @@ class Rule:
         return now >= self.until or self.hits >= (self.fault.times or inf)
 
     def draw(self, seconds: Seconds) -> float:
-        """Return a number of *seconds*."""
         return self.chance.uniform(*seconds) if isinstance(seconds, tuple) else seconds
 
     def plain(self) -> dict[str, Any]:
-        """Return the fault as JSON has it; what JSON cannot hold is described."""
-        plain: dict[str, Any] = msgspec.to_builtins(self.fault, enc_hook=repr)
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.fault, enc_hook=repr))
         return plain
 
     def applies(self, call: Call) -> bool:
@@ -118,10 +115,7 @@ class Rule:
         return True
 
     async def carry_out(self, call: Call, proceed: Proceed) -> Answer:
-        """Do to *call* what the fault does, and count a refusal of one that limits."""
         try:
-            if self.act is not None:
-                return await self.act(call, proceed)
             return await self.fault.act(self, call, proceed)
         except Refused:
             self.hits += self.fault.limits
@@ -130,6 +124,12 @@ class Rule:
 
 class OwnFault(Fault, tag="add"):
     """A function of the caller's."""
+
+    function: Any
+
+    async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
+        answer: Answer = await self.function(call, proceed)
+        return answer
 
 
 _KINDS: dict[str, Callable[..., Fault]] = {}
@@ -174,10 +174,18 @@ class Rules:
 
         return await proceed()
 
-    def set(self, fault: Fault) -> Rule:
-        """Put *fault* in force."""
-        valid = checked(msgspec.structs.asdict(fault), type(fault))
-        return self._put(valid, None, in_front=fault.in_front, outermost=fault.outermost)
+    def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
+        """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
+        fault = checked(msgspec.structs.asdict(fault), type(fault))
+        fault.check(self._service)
+        matches = _matcher(fault, samples(self._service.settings.dialect))
+        chance, now = random.Random(self._chance.random()), self._service.clock.now()
+        since, until = (now + seconds for seconds in fault.window())
+        outermost = outermost or fault.outermost
+        in_front = in_front or outermost or fault.in_front
+        rule = Rule(fault, self._service, chance, matches, in_front, since, until)
+        self._rules.insert(0 if outermost else len(self._rules), rule)
+        return rule
 
     def add(
         self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
@@ -187,8 +195,7 @@ class Rules:
         It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
         it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
         """
-        own = checked(msgspec.structs.asdict(OwnFault(**scope)), OwnFault)
-        return self._put(own, act, in_front=in_front, outermost=outermost)
+        return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
 
     def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
         """Set the fault *name*.
@@ -236,16 +243,6 @@ class Rules:
     def clear(self) -> None:
         """End all faults."""
         self._rules.clear()
-
-    def _put(self, fault: Fault, act: Act | None, *, in_front: bool, outermost: bool) -> Rule:
-        fault.check(self._service)
-        matches = _matcher(fault, samples(self._service.settings.dialect))
-        chance, now = random.Random(self._chance.random()), self._service.clock.now()
-        rule = Rule(fault, self._service, chance, matches, act, in_front or outermost)
-        since, until = fault.window()
-        rule.since, rule.until = now + since, now + until
-        self._rules.insert(0 if outermost else len(self._rules), rule)
-        return rule
 
 
 def _entries(text: bytes) -> list[dict[str, Any]]:

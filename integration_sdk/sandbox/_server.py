@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 from attrs import field, frozen
 
-from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, bad_request, http_date
+from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, http_date
 from integration_sdk.sandbox._service import Service
 
 LARGEST_BODY, PIECE = 64 * 2**20, 2**18
@@ -27,7 +27,6 @@ LARGEST_BODY, PIECE = 64 * 2**20, 2**18
 CROWD = 4096
 # Longer than any test: the server closes idle connections only if a fault asks for it.
 KEEP_ALIVE = 24 * 3600.0
-ENCODINGS = {"", "identity", "gzip", "deflate", "br", "zstd"}
 logger = logging.getLogger("integration_sdk.sandbox")
 
 
@@ -115,13 +114,6 @@ class Server:
             answer = await self._answer(call)
         except ConnectionError:
             return web.Response()  # the request broke off: it is none, and its client has left
-        except web.HTTPRequestEntityTooLarge:
-            answer = self._service.refuse(Refused(413, "The body is too large"))
-        except web.RequestPayloadError:
-            request.content.feed_eof()  # or aiohttp would read on, and log the same error again
-            # What follows cannot be read either: the connection ends behind the answer.
-            answer = self._service.refuse(bad_request("body", "the body is not in its encoding"))
-            request.protocol.force_close()
         if call.segments[:1] not in (["_page"], [""]):  # those are about the sandbox itself
             self._note(call, 0 if answer.dropped else answer.status, at)
         return await self._send(request, answer)
@@ -129,8 +121,6 @@ class Server:
     async def _answer(self, call: Call) -> Answer:
         if call.path == "/" or call.segments[:1] == ["_page"]:
             return await self._own(call)
-        if call.body and call.headers.get("Content-Encoding", "").lower() not in ENCODINGS:
-            return self._service.refuse(bad_request("body", "the body's encoding is unknown"))
         try:
             return await self._respond(call)
         except Exception:
@@ -150,7 +140,6 @@ class Server:
             headers=request.headers,
             # A client of the public API ends its paths with a slash.
             segments=[unquote(part) for part in path.removesuffix("/").split("/")[1:]],
-            peer=request.remote or "",
         )
 
     def _note(self, call: Call, status: int, at: float) -> None:
@@ -193,6 +182,5 @@ def _params(query: str) -> tuple[tuple[str, str], ...]:
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """Return a request that may have a large body."""
     parts = message, payload, protocol, writer, task, asyncio.get_running_loop()
     return web.BaseRequest(*parts, client_max_size=LARGEST_BODY)

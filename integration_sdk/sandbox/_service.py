@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from math import inf
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
@@ -18,7 +18,6 @@ from integration_sdk.sandbox._books import Books
 from integration_sdk.sandbox._call import (
     UNCHANGED,
     Answer,
-    Call,
     Clock,
     Problem,
     Refused,
@@ -52,26 +51,24 @@ T = TypeVar("T")
 
 def checked(values: Mapping[str, Any], wanted: type[T]) -> T:
     """Return *values* as *wanted*; ValueError names one that cannot be, and what it can be."""
+    hints = get_type_hints(wanted, include_extras=True)
     try:
         made = msgspec.convert(values, wanted, builtin_types=(date, datetime))
     except msgspec.ValidationError as error:
         why, _, place = str(error).partition(" - at `$.")
-        place = place.rstrip("`")
-        name = re.split(r"[.\[]", place)[0]
-        kind = get_type_hints(wanted, include_extras=True).get(name)
-        choices = [word for part in (kind, *get_args(kind)) for word in get_args(part)]
+        name = re.split(r"[.\[`]", place)[0]
+        kinds = (hints.get(name), *get_args(hints.get(name)))
+        words = [word for kind in kinds for word in get_args(kind) if isinstance(word, str | int)]
         if "enum" in why:
-            words = [str(word) for word in choices if isinstance(word, str | int)]
-            why = f"Expected one of {', '.join(words)}"
-        if kind in {Span, Seconds}:
+            why = f"Expected one of {', '.join(map(str, words))}"
+        if hints.get(name) in {Span, Seconds}:
             why = why.replace("array", "(least, most)")
         raise ValueError(f"{name} cannot be {values.get(name)!r}: {why}" if name else why) from None
-    for name, kind in get_type_hints(wanted).items():
-        if kind in {Span, Seconds}:
-            value = getattr(made, name)
-            least, most = value if isinstance(value, tuple) else (value, value)
-            if not 0 <= least <= most:
-                raise ValueError(f"{name} cannot be {value!r}: Expected 0 <= least <= most")
+    for name in [name for name, kind in hints.items() if kind in {Span, Seconds}]:
+        value = getattr(made, name)
+        least, most = value if isinstance(value, tuple) else (value, value)
+        if not 0 <= least <= most:
+            raise ValueError(f"{name} cannot be {value!r}: Expected 0 <= least <= most")
     return made
 
 
@@ -98,7 +95,6 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def is_published(self) -> bool:
-        """Whether this is the published dialect."""
         return self.dialect == "published"
 
     @property
@@ -129,10 +125,7 @@ def checked_settings(**given: Any) -> Settings:
 
 @frozen
 class Refresh:
-    """A refresh of one data set, which ends by the clock.
-
-    Assumed: steps and names of a data set are the published ones.
-    """
+    """A refresh of one data set, which ends by the clock. Assumed: its shape is the published."""
 
     id: str
     company: str
@@ -142,18 +135,16 @@ class Refresh:
     ends: float
 
     def body(self, now: float) -> dict[str, Any]:
-        """The data set as the service shows it."""
         is_done = now >= self.ends
-        share = 1.0 if is_done else (now - self.requested) / (self.ends - self.requested)
         return {
             "id": self.id,
             "companyId": self.company,
             "connectionId": self.connection,
             "dataType": self.data_type,
-            "status": "Complete" if is_done else ("Queued", "Fetching", "Mapping")[int(share * 3)],
+            "status": "Complete" if is_done else "Fetching",
             "requested": iso(self.requested),
-            **({"completed": iso(self.ends)} if is_done else {}),
-            "progress": int(share * 100),
+            "completed": iso(self.ends) if is_done else None,
+            "progress": 100 if is_done else 20,
             "isCompleted": is_done,
             "isErrored": False,
         }
@@ -168,7 +159,11 @@ class Service:
         self.chance, self._keys = random.Random(f"{seed}/pushes"), random.Random(f"{seed}/keys")
         self.api_key = settings.api_key or f"sandbox-{new_uuid(random.Random(f'{seed}/key'))}"
         self.credential = b64encode(self.api_key.encode()).decode()
-        self.companies = {company.id: company for company in self._first_companies()}
+        count, unlinked = settings.companies, settings.unlinked
+        linked = count - (count // 10 if unlinked is None else unlinked)
+        founding, now = random.Random(f"{seed}/companies"), self.clock.now()
+        first = [new_company(n, founding, now, linked=n < linked) for n in range(count)]
+        self.companies = {company.id: company for company in first}
         self.refreshes: list[Refresh] = []
         self.ledger = Ledger(self._take_effect)
         usual = "dataConnectionKey" if settings.is_published else "dataConnectionId"
@@ -179,28 +174,14 @@ class Service:
         }
         self._books: dict[str, Books] = {}
 
-    def _first_companies(self) -> Sequence[Company]:
-        settings, chance = self.settings, random.Random(f"{self.settings.seed}/companies")
-        count, unlinked = settings.companies, settings.unlinked
-        linked = count - (count // 10 if unlinked is None else unlinked)
-        now = self.clock.now()
-        return [new_company(n, chance, now, linked=n < linked) for n in range(count)]
-
     def refuse(self, refused: Refused) -> Answer:
-        """Return the error body of *refused*, with a correlation id of its own."""
         return refused.answer(new_uuid(self.chance))
-
-    def has_key(self, call: Call) -> bool:
-        """Whether *call* is authorized by the API key."""
-        scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
-        return scheme.lower() == "basic" and credential.strip() == self.credential
 
     def company(self, company_id: str) -> Company:
         """The company *company_id*, or 404."""
-        company = self.companies.get(company_id)
-        if company is None:
+        if company_id not in self.companies:
             raise not_found(f"there is no company {company_id}")
-        return company
+        return self.companies[company_id]
 
     def connection(self, company_id: str, connection_id: str) -> Connection:
         """The connection *connection_id* of that company, or 404."""
@@ -215,14 +196,13 @@ class Service:
         409 until the company has connected a platform.
         """
         company, kind = self.company(company_id), list_name(kind)
-        data_type = DATA_TYPES.get(kind)
-        if data_type is None or data_type.place == "account":
+        place = DATA_TYPES[kind].place if kind in DATA_TYPES else "account"
+        if place == "account":
             raise not_found(f"there is no data type {kind}")
         if not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        if data_type.place == "company":
-            return self._books_of(company_id).data_set(kind)
-        return self._books_of(connection_id or company.connections[0].id).data_set(kind)
+        below = connection_id or company.connections[0].id
+        return self._books_of(company_id if place == "company" else below).data_set(kind)
 
     def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
         """The transactions of one bank account, or 404."""
@@ -238,8 +218,10 @@ class Service:
             self._books[scope] = Books(settings.seed, scope, settings.invoices, self._records)
         return self._books[scope]
 
+    def refreshes_of(self, company: Company) -> list[Refresh]:
+        return [one for one in self.refreshes if one.company == company.id]
+
     def refresh(self, connection: Connection, kind: str) -> Refresh:
-        """Begin to refresh the data set *kind*."""
         now = self.clock.now()
         ends = now + self.chance.uniform(*self.settings.push_seconds)
         names = new_uuid(self.chance), connection.company_id, connection.id, kind
@@ -280,8 +262,6 @@ class Service:
             notices=world.notices,
             foreign=foreign,
         )
-        if world.late_effect is not None and operation.deadline < inf:
-            operation.late, operation.ends = True, operation.deadline + world.late_effect
         if verb in {"POST", "PUT"}:
             found = judged(operation.shape, decode(sent), strict=connection.package.strict)
             operation.problems, operation.warnings = found
@@ -300,12 +280,6 @@ class Service:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
         return shape
 
-    def push_by_another(
-        self, connection: Connection, data_type: str, record: Mapping[str, Any]
-    ) -> Operation:
-        """Push *record* as another client would."""
-        return self.push(connection, data_type, "POST", encode(record), foreign=True)
-
     def bring_online(self, connection: Connection) -> None:
         """Bring an offline platform back; it then processes its pending pushes."""
         now = self.clock.now()
@@ -313,7 +287,8 @@ class Service:
         connection.online = True
         for operation in self.ledger.of_company(connection.company_id):
             if operation.connection == connection.id and operation.ends == inf:
-                self.ledger.hurry(operation, self._end(connection, now, None))
+                operation.ends = self._end(connection, now, None)
+                self.ledger.note_end(operation)
         self.clock.on_change()
 
     def _end(self, connection: Connection, now: float, seconds: float | None) -> float:

@@ -342,7 +342,18 @@ async def test_nightly_runs_end_equal_to_the_service(tmp_path: Path) -> None:
             stored.write_text(changes.watermark)
             return changes.report.items
 
-        writer = sandbox.faults.drift(insert=2, edit=5, at="anywhere")
+        dice = Random(0)
+
+        async def write(_call: Any, proceed: Any) -> Any:
+            moment = datetime.fromtimestamp(sandbox.clock.now(), UTC).isoformat(timespec="seconds")
+            for _ in range(5):
+                there.edit_at(dice.randrange(len(there)), {"modifiedDate": moment})
+            for _ in range(2):
+                new = {"id": str(len(there)), "modifiedDate": moment}
+                there.insert(dice.randrange(len(there)), new)
+            return await proceed()
+
+        writer = sandbox.faults.add(write, route="GET /data/invoices")
         runs = [await run() for _ in range(3)]
         sandbox.faults.remove(writer)
         await run()

@@ -182,7 +182,7 @@ async def test_what_is_learned_of_notifications_saves_polls_too() -> None:
 async def test_lost_notifications_bring_polling_back() -> None:
     """A client that expects notifications in vain soon polls as one that does not."""
     polled = await a_polled_day()
-    silent = await a_day(lambda faults: faults.lose_notifications(), notified=True)
+    silent = await a_day(lambda faults: faults.notifications(copies=0), notified=True)
 
     assert silent.results == polled.results == expected()
     assert max(silent.delays) <= 60 + 0.5 * 120 + 1
@@ -220,14 +220,14 @@ async def test_a_short_wait_sees_an_end_that_is_not_told(*, bulk: bool) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        lambda faults: faults.lose_notifications(),
-        lambda faults: faults.lose_notifications(probability=0.5),
-        lambda faults: faults.double_notifications(3),
-        lambda faults: faults.delay_notifications((0, 300)),
-        lambda faults: faults.forge_notifications("signature", instead=True),
-        lambda faults: faults.forge_notifications("secret"),
-        lambda faults: faults.forge_notifications("key"),
-        lambda faults: faults.forge_notifications("early"),
+        lambda faults: faults.notifications(copies=0),
+        lambda faults: faults.notifications(copies=0, probability=0.5),
+        lambda faults: faults.notifications(copies=3),
+        lambda faults: faults.notifications(delay=(0, 300)),
+        lambda faults: faults.notifications(forge="secret", copies=0),
+        lambda faults: faults.notifications(forge="secret"),
+        lambda faults: faults.notifications(forge="key"),
+        lambda faults: faults.notifications(forge="early"),
     ],
     ids=[
         *("all lost", "half lost", "tripled", "late and reordered"),
@@ -244,8 +244,8 @@ async def test_bad_notifications_change_no_result(fault: Callable[[Faults], obje
 
 async def test_what_proves_nothing_wakes_nobody() -> None:
     """A forged signature never reaches notify, and a doubled notification does once."""
-    forged = await a_day(lambda faults: faults.forge_notifications("secret", instead=True))
-    doubled = await a_day(lambda faults: faults.double_notifications())
+    forged = await a_day(lambda faults: faults.notifications(forge="secret", copies=0))
+    doubled = await a_day(lambda faults: faults.notifications(copies=2))
 
     assert not forged.hints
     assert set(doubled.hints.values()) == {1}
@@ -255,9 +255,9 @@ async def test_bad_notifications_are_no_flood() -> None:
     """Copies, forgeries and claims that come too early cost a look each at the very most."""
 
     def everything(faults: Faults) -> None:
-        faults.double_notifications(5)
-        faults.forge_notifications("early")
-        faults.forge_notifications("key")
+        faults.notifications(copies=5)
+        faults.notifications(forge="early")
+        faults.notifications(forge="key")
 
     polled = await a_polled_day()
     flooded = await a_day(everything)

@@ -143,7 +143,7 @@ async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(journal:
         Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
     ):
         company = sandbox.companies[0]
-        sandbox.faults.late_effect(3600)
+        sandbox.faults.push_seconds(3600)
         asked = PushRequest(
             company.id,
             company.connections[0].id,
@@ -157,6 +157,8 @@ async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(journal:
         for hours in (0, 2):  # a second run comes when the record is there
             before = before or len(books)
             sandbox.clock.advance(hours=hours)
+            if hours:
+                books.append(DELIVERY)
             async with client.coordinator(journal=journal, in_doubt="resend") as pushes:
                 push = await pushes.submit(asked)
                 outcome = await push

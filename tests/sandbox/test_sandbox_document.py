@@ -206,7 +206,7 @@ async def test_bank_data_is_read_through_the_connection() -> None:
         one = (await http.get(path)).body
         page = (await http.get(f"{path}/bankTransactions", pageSize=2)).body
         other = (await http.get(f"{http.at(1)}/data/bankAccounts")).body
-        of_none = await http.get(f"{path[:-12]}{'0' * 11}1/bankTransactions")
+        of_none = await http.get(f"{path[:-12]}{'0' * 11}9/bankTransactions")
 
     assert (one["id"], of_none.status) == (account, 404)
     assert (page["totalResults"], len(page["results"])) == (250, 2)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
-from integration_sdk import Client
 from integration_sdk.sandbox import Sandbox, serve
 from tests.sandbox.test_sandbox_lists import KINDS
 from tests.support.sandbox_support import DELIVERY, holding, serving, until
@@ -265,7 +264,7 @@ async def test_it_serves_until_cancelled(dialect: Literal["document", "published
     name, _, value = header.partition(": ")
     async with aiohttp.ClientSession() as http, http.get(url, headers={name: value}) as answer:
         assert (curl, option, answer.status) == ("curl", "-H", 200)
-    assert said[3].startswith(f"Look: {sandbox.base_url}/ ")
+    assert said[3].startswith(f"Look: {sandbox.base_url}/#open%20%27sesame ")
     assert shlex.split(said[4]) == [
         "export",
         f"INTEGRATION_SDK_BASE_URL={sandbox.base_url}",
@@ -278,8 +277,3 @@ async def test_it_serves_until_cancelled(dialect: Literal["document", "published
     serving_task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving_task
-
-
-async def _count(sandbox: Sandbox) -> int | None:
-    async with Client(sandbox.api_key, sandbox.base_url) as client:
-        return (await client.companies.list()).total_results

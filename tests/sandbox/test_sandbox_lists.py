@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk import Client
 from integration_sdk.sandbox import Sandbox
 from tests.support.sandbox_support import DELIVERY, Http, serving, until
 
@@ -176,36 +175,6 @@ async def test_a_long_search_lets_others_by() -> None:
     assert (other.status, overtaken, found.body["totalResults"]) == (200, True, 0)
 
 
-async def test_deletions_hide_no_other_record_from_a_list_of_changes() -> None:
-    """``changed_since`` with a writer: every record that stays is read."""
-    async with serving(invoices=6_000) as http:
-        records = http.sandbox.data_set(http.first.id, "invoices")
-        key, url = http.sandbox.api_key, http.sandbox.base_url
-        async with Client(key, url) as client:
-            invoices = client.company(http.first.id).data("invoices")
-            changes = invoices.list(changed_since="2000-01-01T00:00:00Z", page_size=2000)
-            reading = asyncio.create_task(changes.collect())
-            while not reading.done():
-                if len(records) > 5_950:
-                    records.delete_at(0)
-                await asyncio.sleep(0.002)
-            read = {invoice["id"] for invoice in await reading}
-
-    assert set(records.ids()) <= read
-
-
-async def test_many_queries_take_turns() -> None:
-    """Queries forgotten meanwhile give the same answers; what was pushed is found at once."""
-    async with serving() as http:
-        queries = [f"totalAmount>{amount}" for amount in range(0, 7_000, 1_000)] * 2
-        totals = [await found(http, query) for query in queries]
-        number = "invoiceNumber=INV-17"
-        pushed = [await found(http, number), await http.push(1), await found(http, number)]
-
-    assert totals[:7] == totals[7:] == sorted(set(totals), reverse=True)
-    assert (pushed[0], pushed[2]) == (0, 1)
-
-
 async def test_changed_lists_are_still_right() -> None:
     """After updates, deletes and pushes a page holds what the list holds."""
     async with serving(invoices=20) as http:
@@ -231,36 +200,6 @@ async def test_changed_lists_are_still_right() -> None:
 
 
 # ---------------------------------------------------------------------- odd and sparse records
-
-
-async def test_dates_at_the_edge_of_the_calendar_are_compared() -> None:
-    """ "No end" is a date like any other, though UTC cannot say it in that zone."""
-    ends = ["9999-12-31T23:59:59-05:00", "2024-05-31", "0001-01-01T00:00:00+05:00"]
-    async with serving(invoices=0) as http:
-        for number, day in enumerate(ends):
-            records = http.sandbox.data_set(http.first.id, "invoices")
-            records.append({"id": str(number), "dueDate": day})
-        counts = [
-            await found(http, f"dueDate{sign}{day}") for day in ends for sign in (">=", "<", "=")
-        ]
-        body = (await http.get(f"{http.company}/data/invoices", orderBy="dueDate")).body
-
-    assert counts == [1, 2, 1, 2, 1, 1, 3, 0, 1]
-    assert [row["id"] for row in body["results"]] == ["2", "1", "0"]
-
-
-async def test_what_only_some_records_hold_can_be_asked_for() -> None:
-    """Names are good if the sample or any record written since has them, in empty lists, too."""
-    queries = ("dueDate>2020-01-01", "x=1")
-    async with serving(invoices=0) as http:
-        http.sandbox.data_set(http.first.id, "items").append({"id": "x", "colour": "red"})
-        red = await found(http, "colour=red", "items")
-        named = await found(http, "name~e", "items", orderBy="colour")
-        before = [await found(http, query) for query in queries]
-        await http.post(f"{http.at(1)}/push/invoices", MINIMAL)
-        after = [await found(http, query) for query in queries]
-
-    assert (red, named > 1, before, after) == (1, True, [0, -400], [0, -400])
 
 
 @pytest.mark.parametrize("order", [None, "-timeoutInMinutes"])
@@ -293,69 +232,12 @@ DISCOUNTED = {"unitAmount": 5, "quantity": 1, "discountAmount": 1, "taxAmount": 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-async def kept(http: Http, kind: str, record: dict[str, Any]) -> Any:
-    """*record* as it appears in the books once pushed."""
-    pushed = await http.call("POST", f"{http.at(1)}/push/{kind}", data=encode(record))
-    assert pushed.body["status"] == "Success", pushed.text
-    return pushed.body["data"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "generated"),
-    [
-        ("invoices", "subTotal totalTaxAmount totalAmount amountDue totalDiscount"),
-        ("bills", "subTotal taxAmount totalAmount amountDue"),
-        ("creditNotes", "subTotal totalTaxAmount totalAmount remainingCredit totalDiscount"),
-        ("directCosts", "subTotal taxAmount totalAmount"),
-    ],
-)
-async def test_a_platform_fills_in_totals(kind: str, generated: str) -> None:
-    """The least that options ask for appears with the totals of its lines, exact to the cent."""
-    party = {"customerRef": {"id": "c"}, "supplierRef": {"id": "s"}, "dueDate": "2024-03-31"}
-    async with serving() as http:
-        record = await kept(http, kind, ENTRY | party | {"lineItems": [LINE, DISCOUNTED]})
-
-    amounts = ["34.30", "0.80", "35.10", "35.10", "1.00"]
-    for name, amount in zip(generated.split(), amounts, strict=False):
-        assert str(record[name]) == amount
-    assert (record["currency"], record["paymentAllocations"]) == ("GBP", [])
-    assert "subTotal" not in record["lineItems"][0]
-
-
-async def test_what_a_record_says_of_itself_stays() -> None:
-    """Totals sent are kept and reckoned with; a null says nothing."""
-    sent = MINIMAL | {"subTotal": 100, "totalAmount": None, "amountDue": 7, "currency": "EUR"}
-    sent |= {"totalTaxAmount": 5}
-    async with serving() as http:
-        record = await kept(http, "invoices", sent)
-
-    assert (record["subTotal"], record["totalAmount"], record["amountDue"]) == (100, 105, 7)
-    assert record["currency"] == "EUR"
-
-
-async def test_odd_lines_are_kept_as_they_came() -> None:
-    """A platform that checks nothing takes anything, and its sums are never in the way."""
-    odd: list[Any] = [[{"unitAmount": "2", "quantity": True}], ["line"], "lines", {}]
-    odd += [[{"unitAmount": Decimal("1e999999"), "quantity": Decimal("1e999999")}]]
-    odd += [[{"unitAmount": Decimal("1e40"), "quantity": 1}]]
-    async with serving() as http:
-        for lines in odd:
-            record = await kept(http, "invoices", MINIMAL | {"lineItems": lines})
-            assert encode(record["lineItems"]) == encode(lines)
-
-
 # ---------------------------------------------------------------------- generated books
 
 KINDS = (
     *("accounts", "bills", "creditNotes", "customers", "directCosts", "invoices", "items"),
     *("journalEntries", "payments", "suppliers"),
 )
-
-
-def all_books() -> dict[str, list[dict[str, Any]]]:
-    """The records of a company, by kind."""
-    sandbox = Sandbox(companies=1, invoices=300)
-    return {kind: list(sandbox.data_set(sandbox.companies[0].id, kind)) for kind in KINDS}
 
 
 def test_identifiers_lead_back_to_their_record() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,8 +94,8 @@ async def test_what_was_done_is_told() -> None:
 
 
 LATE = [
-    {"fault": "delay_notifications", "seconds": 300, "times": 1},
-    {"fault": "delay_notifications", "seconds": 100, "skip": 1},
+    {"fault": "notifications", "delay": 300, "times": 1},
+    {"fault": "notifications", "delay": 100, "skip": 1},
 ]
 TOLD: list[tuple[str, list[int], list[dict[str, Any]], str, str]] = [
     # "2!5" pushes through connection 2 with a deadline of 5 minutes, "+60" advances the clock,
@@ -103,8 +104,8 @@ TOLD: list[tuple[str, list[int], list[dict[str, Any]], str, str]] = [
     ("the clock brings the ends that it passes", [], [], "0 +10 0 +9000", "0:0 1:0"),
     ("what an offline platform works off", [], [], "2 +3600 on", "0:60"),
     ("once acknowledged, never again", [503, 503, 202], [], "1", "0:0 0:10 0:40"),
-    ("lost", [], [{"fault": "lose_notifications", "times": 1}], "1 1", "1:0"),
-    ("twice", [], [{"fault": "double_notifications"}], "1", "0:0 0:0"),
+    ("lost", [], [{"fault": "notifications", "copies": 0, "times": 1}], "1 1", "1:0"),
+    ("twice", [], [{"fault": "notifications", "copies": 2}], "1", "0:0 0:0"),
     ("late, so one overtakes the other", [], [*LATE], "0 0", "1:160 0:360"),
 ]
 
@@ -157,20 +158,6 @@ async def test_whoever_comes_late_hears_the_rest() -> None:
     assert ear.keys == [later["pushOperationKey"]]
 
 
-async def test_every_subscriber_is_told() -> None:
-    """Several subscribers, each in its own shape; one who leaves hears no more."""
-    async with listening() as old, telling(subscribe={"style": "signed"}) as (http, new):
-        leaving = http.sandbox.subscribe(old.url)
-        first = await http.push(1)
-        await asyncio.sleep(1)
-        http.sandbox.unsubscribe(leaving)
-        second = await http.push(1)
-        await asyncio.sleep(1)
-
-    keys = [operation["pushOperationKey"] for operation in (first, second)]
-    assert (old.keys, new.keys) == (keys[:1], keys)
-
-
 # ---------------------------------------------------------------------- again
 
 
@@ -204,50 +191,37 @@ async def test_nobody_there_is_no_error() -> None:
 # ---------------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize("how", ["signature", "secret"])
-async def test_forged_by_somebody_without_the_secret(how: Any) -> None:
-    """It comes before the true one, with its id, and proves nothing in either style."""
-    subscribe = {"style": "signed", "secret": SECRET}
-    async with listening() as ruled, telling(subscribe=subscribe) as (http, signed):
+FORGED: list[tuple[str, dict[str, Any], list[tuple[bool, str]]]] = [
+    # Whether it names the push, and the status that it claims, in the order in which they come.
+    ("secret", {}, [(True, "Failed"), (True, "Failed")]),
+    ("key", {}, [(False, "Failed"), (True, "Failed")]),
+    ("key", {"copies": 0}, [(False, "Failed")]),
+    ("early", {}, [(True, "Success"), (True, "Failed")]),
+]
+
+
+@pytest.mark.parametrize(("how", "more", "wanted"), FORGED)
+async def test_notifications_can_be_forged(
+    how: Any, more: dict[str, Any], wanted: list[tuple[bool, str]]
+) -> None:
+    """Before the true one, or alone; only what lacks the secret fails its proof, in both styles."""
+    starts, subscribe = datetime.now(UTC), {"style": "signed", "secret": SECRET}
+    async with listening() as ruled, telling(subscribe=subscribe, starts=starts) as (http, ear):
         http.sandbox.subscribe(ruled.url, authorization=KEY)
-        http.sandbox.faults.forge_notifications(how)
-        await http.push(1)
-        await asyncio.sleep(1)
-        marks = {(told.forged, told.status) for told in http.sandbox.notifications}
-
-    proofs = {headers["webhook-signature"]: (headers, sent) for _, headers, sent in signed.heard}
-    believed = 0
-    for headers, sent in proofs.values():
-        try:
-            Webhook(SECRET).verify(sent.decode(), headers)
-        except WebhookVerificationError:
-            continue
-        believed += 1
-    assert (len(proofs), believed) == (2, 1)
-    assert sorted(headers["authorization"] for _, headers, _ in ruled.heard) == [
-        "Bearer forged",
-        KEY,
-    ]
-    assert marks == {(how, 204), (None, 204)}
-
-
-async def test_forged_with_a_proof() -> None:
-    """ "key" names a push that is not there; "early" claims Success of one that then fails."""
-    async with telling(subscribe={"authorization": KEY}) as (http, ear):
-        http.sandbox.faults.forge_notifications("key", instead=True, times=1)
-        await http.push(1)
-        http.sandbox.faults.forge_notifications("early")
-        began = asyncio.get_running_loop().time()
+        http.sandbox.faults.notifications(forge=how, **more)
         failing = (await http.post(f"{http.at()}/push/invoices", {})).body
-        await asyncio.sleep(3600)
+        await asyncio.sleep(61)
 
     key = failing["pushOperationKey"]
-    known = {push.key for push in http.sandbox.pushes}
-    told = [(body["Data"]["pushOperationKey"], body["Data"]["status"]) for body in ear.bodies]
-    assert told[0][0] not in known
-    assert told[1:] == [(key, "Success"), (key, "Failed")]
-    assert [round(at - began) for at, _, _ in ear.heard[1:]] == [0, 60]
-    assert all(headers["authorization"] == KEY for _, headers, _ in ear.heard)
+    said = [(told_key(body) == key, body["payload"]["status"]) for body in ear.bodies]
+    assert said == wanted
+    believed = 0
+    for _, headers, sent in ear.heard:
+        with suppress(WebhookVerificationError):
+            believed += bool(Webhook(SECRET).verify(sent.decode(), headers))
+    assert believed == len(wanted) - (how == "secret")
+    proofs = sorted(headers["authorization"] for _, headers, _ in ruled.heard)
+    assert proofs == ["Bearer forged", KEY][how != "secret" :] + [KEY] * (believed - 1)
 
 
 # ---------------------------------------------------------------------- asking and ending
@@ -256,20 +230,32 @@ async def test_forged_with_a_proof() -> None:
 @pytest.mark.parametrize(
     ("url", "options", "message"),
     [
-        ("ftp://127.0.0.1/", {}, "http:// or https://"),
-        ("127.0.0.1:80", {}, "http:// or https://"),
+        ("ftp://127.0.0.1/", {}, "url cannot be 'ftp"),
+        ("127.0.0.1:80", {}, "url cannot be"),
         (5, {}, "url cannot be 5"),
         ("http://x/", {"style": "loud"}, "style cannot be 'loud': Expected one of rule, signed"),
         ("http://x/", {"authorization": "a\nb"}, "authorization cannot be"),
         ("http://x/", {"style": "signed", "secret": 5}, "secret cannot be 5"),
         ("http://x/", {"secret": SECRET}, 'secret is for style="signed"'),
-        ("http://x/", {"style": "signed", "secret": "hunter2"}, "whsec_<base64>"),
+        ("http://x/", {"style": "signed", "secret": "hunter2"}, "secret cannot be 'hunter2'"),
     ],
 )
 def test_odd_subscriptions_are_refused(url: str, options: Any, message: str) -> None:
     """A subscription that makes no sense is refused with a reason."""
     with pytest.raises(ValueError, match=message):
         Sandbox(invoices=0).subscribe(url, **options)
+
+
+async def test_who_leaves_hears_no_more() -> None:
+    """What waits for others still comes at its time; no task stays where nobody is subscribed."""
+    async with listening() as leaving, telling(push_seconds=(60, 60)) as (http, ear):
+        going = http.sandbox.subscribe(leaving.url)
+        await http.push()
+        await asyncio.sleep(30)
+        http.sandbox.unsubscribe(going)
+        await asyncio.sleep(31)
+
+    assert (len(leaving.heard), len(ear.heard)) == (0, 1)
 
 
 async def test_stopping_ends_what_is_under_way() -> None:

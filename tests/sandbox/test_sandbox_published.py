@@ -7,7 +7,6 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
 import pytest
 
 from integration_sdk import Dialect
@@ -65,18 +64,6 @@ async def test_companies_are_read_changed_and_deleted(dialect: str) -> None:
     assert (gone.status, gone.text, after.status, total) == (204, "", 404, 3)
 
 
-async def test_connections_are_listed_in_pages() -> None:
-    """`GET C/connections` (paged), `GET K`."""
-    async with serving() as http:
-        page = (await http.get(f"{http.company}/connections", pageSize=3)).body
-        one = (await http.get(http.at(3))).body
-        company = (await http.get(http.company)).body
-
-    assert (page["totalResults"], len(page["results"])) == (4, 3)
-    assert (one["platformName"], one["status"]) == ("Strictbooks", "Linked")
-    assert company["dataConnections"][3] == one
-
-
 async def test_a_record_is_updated() -> None:
     """`PUT K/push/{dataType}/{recordId}`, full record as body, forceUpdate, deadline."""
     async with serving() as http:
@@ -124,22 +111,6 @@ async def test_a_change_of_nothing_fails(method: str) -> None:
     for operation in (never.body, ended):
         assert operation["status"] == "Failed"
         assert operation["validation"]["errors"][0]["itemId"] == "id"
-
-
-@pytest.mark.parametrize(("kind", "word"), [("invoices", "attachment"), ("bills", "attachments")])
-async def test_a_file_is_attached(kind: str, word: str) -> None:
-    """`POST .../attachment` (bills: `/attachments`), multipart field `file`."""
-    async with published() as http:
-        identifier = http.sandbox.data_set(http.first.id, kind).ids()[0]
-        path = f"{http.at(1)}/push/{kind}/{identifier}/{word}"
-        form = aiohttp.FormData()
-        form.add_field("file", b"%PDF", filename="invoice.pdf")
-        good = await http.call("POST", path, data=form)
-        bad = await http.call("POST", path, data={"other": "x"})
-
-    assert good.body["changes"][0]["type"] == "AttachmentUploaded"
-    assert good.body["changes"][0]["recordRef"] == {"id": identifier, "dataType": kind}
-    assert bad.status == 400
 
 
 async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:

@@ -1,0 +1,105 @@
+"""The page: what it asks of the sandbox, and how it works in a browser."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import aiohttp
+import pytest
+
+from integration_sdk.sandbox import Sandbox
+from tests.support.browser import CHROMIUM, browsing
+from tests.support.sandbox_support import press, serving, state, until
+
+
+async def test_a_running_sandbox_is_controlled_with_its_key() -> None:
+    """Faults and the clock: with the key alone, uncounted, and past every fault."""
+    async with serving() as http:
+        http.sandbox.faults.unavailable()
+        before = http.sandbox.clock.now()
+        added = await press(http, "faults", [{"fault": "latency", "seconds": [1, 3]}])
+        await press(http, "advance", {"seconds": 3600})
+        ended = await http.call("DELETE", "/_page/faults")
+        credential = base64.b64encode(b"wrong").decode()
+        headers = {"Authorization": f"Basic {credential}"}
+        refused = await http.call("POST", "/_page/faults", json=[], headers=headers)
+
+        assert 3600 <= http.sandbox.clock.now() - before < 3700
+        assert (http.sandbox.served, http.sandbox.requests) == (0, [])
+    assert added.body[1] == {"fault": "latency", "seconds": [1, 3], "hits": 0}
+    assert (ended.body, refused.status) == ([], 401)
+
+
+async def test_the_page_itself_holds_no_secret() -> None:
+    """Anybody on the network may load it: the key comes from behind the # of its address."""
+    async with (
+        Sandbox(invoices=0) as sandbox,
+        aiohttp.ClientSession() as http,
+        http.get(f"{sandbox.base_url}/") as answer,
+    ):
+        text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
+
+    assert sandbox.api_key not in text
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_the_state_shows_pushes_as_people_call_them() -> None:
+    """What was pushed, where, how long it took, and why it failed; the newest first."""
+    async with serving(push_seconds=(60, 60)) as http:
+        await http.push(1)
+        http.sandbox.push(http.connection(1), "customers", {"customerName": "Toft"})
+        await http.push(2)
+        http.sandbox.clock.advance(minutes=5)
+        pending, failed, done = (await state(http))["pushes"]
+
+    assert done["what"] == "Create invoices INV-17"
+    assert done["where"] == f"{http.first.name} · Swiftbooks"
+    assert (done["status"], done["seconds"], done["problems"]) == ("Success", 0, [])
+    assert (failed["what"], failed["problems"]) == (
+        "Create customers Toft",
+        ["status: Status is required"],
+    )
+    assert (pending["status"], pending["seconds"] >= 300) == ("Pending", True)
+
+
+def field(name: str) -> str:
+    return f"document.querySelector('[name={name}]')"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+async def test_people_can_push_switch_faults_and_turn_the_clock() -> None:
+    """With the keyboard: a form from the options, its push in the list, a fault, an hour."""
+    books = Sandbox(companies=2, invoices=10, unlinked=1)
+    async with books as sandbox, browsing(f"{sandbox.base_url}/#{sandbox.api_key}") as tab:
+        await tab.until(f"{field('status')}?.options.length === 3")
+        described: Any = await tab.run(f"{field('status')}.labels[0].textContent")
+        assert described.startswith("Status *")
+        await tab.tab_to("e.name === 'invoiceNumber'")
+        await tab.type("INV-77")
+        await tab.tab_to("e.id === 'example'")
+        await tab.press("Enter")
+        await tab.tab_to("e.id === 'submit'")
+        await tab.press("Enter")
+        await tab.until("document.querySelector('.push .Success') !== null")
+        (pushed,) = sandbox.pushes
+        assert pushed.record["invoiceNumber"] == "INV-77"
+        assert pushed.record["lineItems"][0] == {"unitAmount": 1, "quantity": 1}
+        assert "INV-77" in await tab.run("document.getElementById('pushes').innerText")
+
+        await tab.tab_to("e.id === 'switch-3'")
+        await tab.press(" ")
+        await tab.until("document.getElementById('switch-3').checked")
+        assert [rule.plain()["fault"] for rule in sandbox.faults] == ["fail_next_push"]
+        sandbox.faults.latency(0.01)
+        await tab.until("document.getElementById('faults').innerText.includes('latency')")
+        before = sandbox.clock.now()
+        await tab.run("document.querySelector('[data-advance=\"3600\"]').click()")
+        await until(lambda: sandbox.clock.now() - before >= 3600)
+
+        company = sandbox.companies[1].id
+        change = "const c = document.getElementById('company');"
+        await tab.run(f"{{{change} c.value = '{company}'; c.onchange();}}")
+        await tab.until("document.getElementById('result').innerText.includes('no connection')")
+        assert tab.complaints == []
