@@ -14,6 +14,8 @@ from attrs import NOTHING, evolve
 from yarl import URL
 
 from integration_sdk import _checks
+from integration_sdk._companies import Companies, Company, Profile
+from integration_sdk._connection import refuse_wrong
 from integration_sdk._context import RequestContext
 from integration_sdk._http import (
     ApiKeySource,
@@ -40,7 +42,6 @@ from integration_sdk._pull.pull import Pull
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import PushEvent
-from integration_sdk._resources import Companies, Company, Profile, refuse_wrong
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError

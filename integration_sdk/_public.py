@@ -2,6 +2,14 @@
 
 from integration_sdk import errors as errors
 from integration_sdk._client import Client as Client
+from integration_sdk._companies import Companies as Companies
+from integration_sdk._companies import Company as Company
+from integration_sdk._companies import Profile as Profile
+from integration_sdk._companies import Pushes as Pushes
+from integration_sdk._connection import Attachments as Attachments
+from integration_sdk._connection import BankAccounts as BankAccounts
+from integration_sdk._connection import BankTransactions as BankTransactions
+from integration_sdk._connection import Connection as Connection
 from integration_sdk._http import CallInfo as CallInfo
 from integration_sdk._http import SessionStats as SessionStats
 from integration_sdk._http import SharedRate as SharedRate
@@ -25,15 +33,7 @@ from integration_sdk._push.coordinator import Coordinator as Coordinator
 from integration_sdk._push.push import Push as Push
 from integration_sdk._push.push import PushEvent as PushEvent
 from integration_sdk._push.push import PushProgress as PushProgress
-from integration_sdk._resources import Attachments as Attachments
-from integration_sdk._resources import BankAccounts as BankAccounts
-from integration_sdk._resources import BankTransactions as BankTransactions
-from integration_sdk._resources import Companies as Companies
-from integration_sdk._resources import Company as Company
-from integration_sdk._resources import Connection as Connection
 from integration_sdk._resources import Listing as Listing
-from integration_sdk._resources import Profile as Profile
-from integration_sdk._resources import Pushes as Pushes
 from integration_sdk._resources import Records as Records
 from integration_sdk._store.store import Store as Store
 from integration_sdk.dialect import Dialect as Dialect

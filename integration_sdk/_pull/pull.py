@@ -14,13 +14,13 @@ from typing import Any, Final
 from attrs import define, evolve, field
 
 from integration_sdk._checks import needed
+from integration_sdk._companies import Companies, Company
 from integration_sdk._context import RequestContext
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.reader import PAGE_SIZE, TAKEN, UnitReader, open_sink
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import Place, PullProgress, Receipt, Unit, UnitReceipt
-from integration_sdk._resources import Companies, Company
 from integration_sdk.errors import (
     ConfigurationError,
     Conflict,

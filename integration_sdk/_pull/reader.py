@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from attrs import define, field
 from msgspec.structs import replace
 
+from integration_sdk._companies import Company
 from integration_sdk._context import RequestContext
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull._shim import raw_pages
@@ -19,7 +20,7 @@ from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import Batch, Moved, Unit, Unusable
-from integration_sdk._resources import Company, Listing
+from integration_sdk._resources import Listing
 from integration_sdk._store2.postgres import is_url, shown
 from integration_sdk.errors import (
     BadRequest,
