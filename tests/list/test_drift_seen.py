@@ -14,9 +14,9 @@ from attrs import define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import DriftWarning, ResultSetChanged
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 
 @define

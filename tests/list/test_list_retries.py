@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Client, RetryPolicy
 from integration_sdk.errors import (
     AnswerLost,
@@ -20,6 +19,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.sandbox import Sandbox
 from tests.support.session_support import unused_port
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, no_answer
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -32,6 +31,7 @@ from integration_sdk.errors import (
 )
 from tests.support.pager_support import Records, Serve, by_hand, ids, others, settle
 from tests.support.push_support import Connect
+from tests.support.virtual_service import Answer, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, Pager
 from integration_sdk.errors import (
     ConfigurationError,
@@ -31,6 +30,7 @@ from tests.support.pager_support import (
     taken_impatiently,
     unopened,
 )
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 
 class Numbered(msgspec.Struct):

@@ -10,7 +10,6 @@ import attrs
 import msgspec
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Pager
 from integration_sdk.errors import (
     ApiError,
@@ -23,6 +22,7 @@ from integration_sdk.errors import (
     UnsafeLink,
 )
 from tests.support.pager_support import Records, Serve, ids, unopened
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 WAYS = ["items", "pages", "chunks"]
 

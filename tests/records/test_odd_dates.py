@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Held, Service, refusal
 from integration_sdk._http.hints import read_quota, read_retry_after, told_time
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk._list.page import ItemReader
@@ -29,6 +28,7 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.pager_support import open_page
 from tests.support.push_support import Connect, coordinator
 from tests.support.session_support import read
+from tests.support.virtual_service import Answer, Asked, Held, Service, refusal
 
 NO_END, NO_BEGINNING = "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00"
 NOW = 1_700_000_000.0

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import Client, Listing, Pager
 from integration_sdk._http.requests import Request, list_page
 from integration_sdk._http.responses import Response
 from integration_sdk._list.page import ItemReader, RawPage
 from integration_sdk.dialect import Dialect
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 Serve = Callable[[Service], Awaitable[Listing[Any]]]
 """What the fixture ``serve`` is: it takes a service, and returns its list of companies."""
