@@ -113,7 +113,10 @@ class Pull:
             raise ConfigurationError("a pull is run once: call client.pull() again")
         self._has_begun = True
         try:
-            held = await self._sink.open()
+            try:
+                held = await self._sink.open()
+            except Moved:  # the connection was lost
+                held = await self._sink.open()
             await self._find_units(held)
             left = [unit for unit in self._units if not unit.receipt.skipped]
             for unit in self._units:

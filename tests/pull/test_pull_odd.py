@@ -1,0 +1,244 @@
+"""Records as they come: uneven, with odd values; what is read back is what was sent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+import subprocess
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+import integration_sdk
+from tests.support.pull_support import STAMP, Record, invoices, new_place, serving, stamped
+
+GUIDE = (Path(integration_sdk.__file__).parent / "docs/guides/pull.md").read_text()
+TYPES = ["invoices", "bills", "customers", "items", "accounts", "payments", "suppliers"]
+ODD = [
+    *("8.0", "20", "0.1234567890123456789", "1.0823456789012345", "1e-06", "1E5", "1e400", "-0"),
+    *("12345678901234567890123", "1e-30", "true", "false", "null", "[]", "{}", '""', '"00123"'),
+    *('"12E4"', '" 5"', '"NullId"', '"it\'s \\"quoted\\""', '"tab\\tand\\nline"', '"\\u0000"'),
+    *('"2024-02-29T12:00:00.1234567"', '"2024-02-30T00:00:00Z"', '"0000-01-01T00:00:00Z"'),
+    *('"2024-05-05T23:30:00+02:00"', '"2021-01-01T00:00:00"', '"\\ud83d\\ude00"', '"\u00e9"'),
+    *('{"rate":1.12345678901234567890,"a":[1e-07]}', '[{"x":null}]', '"\\\\N"', '"a\\\\b"'),
+]
+NAMES = ["amount", "Amount", "dueDate", "ref", "note", "", "xmin", "record", "company", "b__json"]
+NAMES += ["select", 'say "so"', "x" * 80, "über", "a b", "0", "lineItems", "isPaid", "source"]
+
+
+def uneven(count: int, seed: int) -> list[str]:
+    """Texts of records with any of the names and values, a name mostly with one kind of value."""
+    chance = random.Random(seed)
+    usual = {name: chance.choice(ODD) for name in NAMES}
+    records = []
+    for n in range(count):
+        some = chance.sample(NAMES, chance.randrange(len(NAMES)))
+        fields = {
+            name: chance.choice([usual[name], usual[name], chance.choice(ODD)]) for name in some
+        }
+        fields |= {"id": f'"i{n}"', "modifiedDate": f'"{stamped(n)}"'}
+        records.append("{" + ",".join(f"{json.dumps(k)}:{v}" for k, v in fields.items()) + "}")
+    return records
+
+
+def exact(value: Any) -> Any:
+    """A value as it is compared: numbers by their digits, times as moments, JSON decoded."""
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT.*\d", value):
+        try:
+            moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value))
+        except ValueError:
+            return value
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, dict):
+        return {name: exact(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [exact(member) for member in value]
+    is_number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+    return Decimal(value) if is_number else value
+
+
+def decoded(text: str) -> Any:
+    return exact(json.loads(text, parse_float=Decimal, parse_int=Decimal))
+
+
+def value_of(row: Record, name: str, kinds: dict[str, str]) -> Any:
+    """What a row of flat columns says of a field."""
+    beside = [row[one] for one in (f"{name}__json", f"{name}__json__json") if row.get(one)]
+    own = None if name.endswith("__json") else row.get(name)
+    if beside or kinds.get(name) == "json":
+        assert not beside or own is None
+        text = beside[0] if beside else own
+        return None if text is None else decoded(text)
+    return exact(own)
+
+
+def by_lines(folder: Path, lines: list[str]) -> dict[str, Any]:
+    """Run lines of the guide, as they are there, on another folder."""
+    known: dict[str, Any] = {"duckdb": duckdb, "polars": pl, "pyarrow": pa, "Path": Path}
+    for line in lines:
+        assert line in GUIDE
+        exec(line.replace("out/invoices", str(folder)), known)  # noqa: S102
+    return known
+
+
+def lines_of(start: str) -> str:
+    found = re.search(rf"^{re.escape(start)}.*?(?=^\w|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[0].strip("\n")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_is_read_back_is_what_was_sent(
+    seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """By duckdb, polars, pandas and pyarrow from parts, and by psql and DuckDB from tables."""
+    sent = {company: uneven(60, seed * 10 + n) for n, company in enumerate("abc")}
+    texts = {f"{company}{n}": text for company in sent for n, text in enumerate(sent[company])}
+    books: Any = {
+        company: {
+            "invoices": [{"text": f"{company}{n}", "modifiedDate": stamped(n)} for n in range(60)]
+        }
+        for company in sent
+    }
+    write = lambda row: texts[row["text"]] if "text" in row else json.dumps(row)  # noqa: E731
+    postgres = await new_place(request, tmp_path, "postgres")
+    async with serving(books, texts=write) as (_, client):
+        for to in (tmp_path / "out", tmp_path / "x.duckdb", postgres.to):
+            format_ = "parquet" if to == tmp_path / "out" else None
+            options: Any = {"format": format_, "part_bytes": 2_000, "companies": ["a", "b", "c"]}
+            receipt = await client.pull(["invoices"], to=to, **options)
+            assert (receipt.rows, receipt.errors) == (180, [])
+    starts = ("parts =", "newest =", "frame =", "table =", "books = ")
+    found = by_lines(tmp_path / "out/invoices", [lines_of(start) for start in starts])
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
+        from_table = database.sql("SELECT * FROM invoices_view").to_arrow_table().to_pylist()
+    found_by = {
+        "pyarrow": found["table"].to_pylist(),
+        "pandas": found["books"]
+        .astype(object)
+        .where(found["books"].notna(), None)
+        .to_dict("records"),
+        "polars": found["frame"].to_dicts(),
+        "duckdb of files": found["newest"].to_arrow_table().to_pylist(),
+        "duckdb": from_table,
+        "psql": by_psql(str(postgres.to)),
+    }
+    ((learned,),) = await postgres.select("SELECT learned FROM _pull_tables")
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
+        ((known,),) = database.execute("SELECT learned FROM _pull_tables").fetchall()
+    of_files = json.loads((tmp_path / "out/_state/invoices.columns.json").read_text())
+    kinds = {"psql": json.loads(learned)["kinds"], "duckdb": json.loads(known)["kinds"]}
+    for name, rows in found_by.items():
+        assert len(rows) == 180, name
+        for row in rows:
+            record = decoded(sent[row["company"]][int(row["id"][1:])])
+            for field_ in record.keys() - {"id", "company", ""}:
+                if name in {"duckdb", "psql"} and (
+                    field_ in {"xmin", "record"} or len(field_) > 50
+                ):
+                    continue  # in the record only
+                value, got = record[field_], value_of(row, field_, kinds.get(name, of_files))
+                if "\0" in (value, got):  # no text of PostgreSQL can hold it
+                    value, got = value.replace("\0", ""), got.replace("\0", "")
+                assert got == value, (name, field_)
+
+
+def by_psql(url: str) -> list[Record]:
+    """Rows as psql prints them, read by their types."""
+    query = ["psql", url, "--csv", "-P", "null=<null>", "-c", "SELECT * FROM invoices_view"]
+    done = subprocess.run(query, capture_output=True, text=True, check=True, env={"PGTZ": "UTC"})
+    types = [
+        "psql",
+        url,
+        "-At",
+        "-c",
+        "SELECT column_name, data_type FROM information_schema.columns",
+    ]
+    types[-1] += " WHERE table_name = 'invoices_view'"
+    known = subprocess.run(types, capture_output=True, text=True, check=True).stdout.splitlines()
+    kinds = dict(line.rsplit("|", 1) for line in known)
+    read: dict[str, Any] = {
+        "numeric": Decimal,
+        "boolean": "t".__eq__,
+        "timestamp with time zone": datetime.fromisoformat,
+    }
+    return [
+        {
+            name: None if text == "<null>" else read.get(kinds[name], str)(text)
+            for name, text in row.items()
+        }
+        for row in csv.DictReader(io.StringIO(done.stdout, newline=""))
+    ]
+
+
+@pytest.mark.parametrize("format_", ["ndjson", "parquet", "duckdb", "postgres"])
+async def test_a_bad_record_stops_nobody(
+    format_: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Half a surrogate, invalid UTF-8, 2,000 fields, an id twice, no object: all are stored."""
+    bad = [
+        '{"id":"1","modifiedDate":"%s","note":"cut \\ud83d"}',
+        '{"id":"2","modifiedDate":"%s","note":"\udcff"}',
+        '{"id":"3","modifiedDate":"%s",' + ",".join(f'"f{n}":{n}' for n in range(2_000)) + "}",
+        '{"id":"4","modifiedDate":"%s","note":"old"}',
+        '{"id":"4","modifiedDate":"%s","note":"new"}',
+        '{"id":"' + "long" * 1_000 + '","modifiedDate":"%s"}',
+        '{"id":"5","modifiedDate":"%s","deep":' + "[" * 500 + "]" * 500 + "}",
+    ]
+    books = {"a": {"invoices": [{"n": n, "modifiedDate": STAMP} for n in range(len(bad))]}}
+    write = lambda row: bad[row["n"]] % STAMP if "n" in row else json.dumps(row)  # noqa: E731
+    place = await new_place(request, tmp_path, format_)
+    async with serving(books, texts=write) as (_, client):
+        receipt = await client.pull(["invoices"], **place.options)
+        (unit,) = receipt.units
+        again = await client.pull(["invoices"], **place.options)
+
+    assert (receipt.errors, unit.mended, again.errors, again.rows) == ([], 2, [], 0)
+    rows = {row["id"][:9]: row for row in await place.rows()}
+    assert len(rows) == 6
+    assert rows["1"]["note"] == "cut \ufffd"
+    assert rows["2"]["note"].strip("\ufffd") == ""
+    assert rows["4"]["note"] == "new"
+    assert rows["3"]["f1999"] == 1999
+    if format_ == "ndjson":
+        query = f"SELECT * FROM read_ndjson('{place.to}/invoices/**/part-*')"  # noqa: S608
+        assert len(duckdb.connect().execute(query).fetchall()) == 7
+
+
+@pytest.mark.parametrize("format_", ["parquet", "duckdb", "postgres"])
+async def test_columns_of_many_types_at_once(
+    format_: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Units that learn at once lose nothing, and agree on the kind of a column."""
+    books: Any = {
+        f"c{n}": {
+            type_: [row | {f"own{n}": n, "shared": n if n % 2 else "text"} for row in invoices(3)]
+            for type_ in TYPES
+        }
+        for n in range(12)
+    }
+    place = await new_place(request, tmp_path, format_)
+    async with serving(books) as (_, client):
+        receipt = await client.pull(TYPES, **place.options)
+
+    assert receipt.errors == []
+    for type_ in TYPES:
+        for row in await place.rows(type_):
+            number = int(row["company"][1:])
+            flat = row if format_ == "parquet" else {**row, "shared": row["shared"]}
+            assert flat[f"own{number}"] == number
+            text = flat.get("shared__json")
+            shared = json.loads(text) if text else flat["shared"]
+            assert shared == (number if number % 2 else "text")

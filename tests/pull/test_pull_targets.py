@@ -1,0 +1,407 @@
+"""Where a pull writes to: what is refused, what users do to it, who shares it, what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import duckdb
+import pytest
+
+from integration_sdk import Client, errors
+from tests.support.postgres import Line, Server
+from tests.support.pull_support import (
+    SINKS,
+    Place,
+    answer,
+    assert_agrees,
+    invoices,
+    new_place,
+    serving,
+    stamped,
+)
+
+
+@pytest.fixture(params=SINKS)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return await new_place(request, tmp_path, request.param)
+
+
+@pytest.fixture
+async def database(postgres: Server) -> Place:
+    return Place(await postgres.new_database(), "postgres")
+
+
+def books_of(*companies: str, count: int = 20) -> dict[str, Any]:
+    return {company: {"invoices": invoices(count)} for company in companies}
+
+
+def snapshot(path: Path) -> dict[str, bytes]:
+    """All files below a path, but for locks."""
+    files = (one for one in path.rglob("*") if one.is_file() and not one.name.startswith("."))
+    return {str(one.relative_to(path)): one.read_bytes() for one in files}
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "xml"}, "format must be"),
+        ({"to": "s3://bucket/books"}, "a folder is at a path, not 's3://bucket/books'"),
+        ({"to": "x", "format": "postgres"}, "postgres is at a postgresql:// URL, not 'x'"),
+        ({"to": "postgresql://u:secret@h/d", "format": "parquet"}, "u:***@h/d"),
+        ({"format": "parquet", "compression": "gz"}, "parquet is compressed anyway"),
+        ({"data_types": []}, "name a data type"),
+        ({"data_types": ["invoice"]}, 'there is no data type "invoice"; did you mean "invoices"?'),
+        ({"companies": ["zz"]}, "there is no company zz"),
+        ({"to": "postgresql://u:pass#word@h/d"}, "in its password, write #"),
+    ],
+)
+async def test_wrong_arguments(options: Any, message: str, tmp_path: Path) -> None:
+    """Each has an error of its own; nothing is written, and no password is shown."""
+    given: Any = {"data_types": ["invoices"], "to": tmp_path / "out", **options}
+    async with serving(books_of("a")) as (_, client):
+        with pytest.raises(errors.ConfigurationError) as error:
+            await client.pull(given.pop("data_types"), **given)
+
+    assert message in str(error.value)
+    assert "secret" not in str(error.value)
+    assert snapshot(tmp_path).keys() <= {"out/_state/folder.json"}
+
+
+async def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    """Is left alone, as one of another format, and a file."""
+    (tmp_path / "report.xlsx").write_bytes(b"")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "x.duckdb").write_bytes(b"no database, but long enough to be one" * 500)
+    async with serving(books_of("a")) as (_, client):
+        await client.pull(["invoices"], to=tmp_path / "out", format="parquet")
+        before = snapshot(tmp_path)
+        for to, format_, message in (
+            (tmp_path, None, "was not written by a pull, it holds"),
+            (tmp_path / "out", "ndjson", "was written as parquet, not ndjson"),
+            (tmp_path / "report.xlsx", None, "is not a folder"),
+            (tmp_path / "x.duckdb", None, "cannot be opened"),
+        ):
+            with pytest.raises(errors.ConfigurationError, match=message):
+                await client.pull(["invoices"], to=to, format=format_)
+
+    assert snapshot(tmp_path) == before
+
+
+async def test_the_target_of_another_account(place: Place) -> None:
+    """Is noticed by its companies."""
+    async with serving(books_of("a")) as (_, client):
+        await client.pull(["invoices"], **place.options)
+    async with serving(books_of("b")) as (_, client):
+        with pytest.raises(errors.ConfigurationError, match="of another account only"):
+            await client.pull(["invoices"], **place.options)
+
+
+async def test_a_target_in_use(tmp_path: Path) -> None:
+    """One process a folder or file; it says so."""
+    async with serving(books_of("a", "b", "c")) as (_, client):
+        for to in (tmp_path / "out", tmp_path / "x.duckdb"):
+            async for _ in (units := aiter(client.pull(["invoices"], to=to, at_once=1))):
+                with pytest.raises(errors.ConfigurationError, match=r"another pull|already att"):
+                    await client.pull(["invoices"], to=to)
+                break
+            await units.aclose()
+            await client.pull(["invoices"], to=to)
+
+
+@pytest.mark.parametrize(
+    ("format_", "package", "extra"),
+    [
+        ("parquet", "pyarrow", "arrow"),
+        ("duckdb", "duckdb", "duckdb"),
+        (None, "asyncpg", "postgres"),
+    ],
+)
+async def test_a_missing_extra(
+    format_: Any, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Says what to install."""
+    monkeypatch.setitem(sys.modules, package, None)
+    to = tmp_path / "out" if format_ else "postgresql://nowhere/x"
+    client = Client("key", "http://127.0.0.1:1")
+
+    with pytest.raises(errors.ConfigurationError, match=rf'pip install "integration-sdk\[{extra}'):
+        client.pull(["invoices"], to=to, format=format_)
+
+
+async def test_a_database_that_lacks_rights(database: Place, postgres: Server) -> None:
+    """Says which right, and to whom; with it, the pull goes on."""
+    parts = urlsplit(str(database.to))
+    name = parts.path[1:]
+    await postgres.execute(name, "CREATE ROLE reader LOGIN")
+    await postgres.execute(name, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    host = parts.netloc.rpartition("@")[2]
+    place = Place(urlunsplit(parts._replace(netloc=f"reader@{host}")), "postgres")
+    books = books_of("a")
+    async with serving(books) as (_, client):
+        with pytest.raises(errors.ConfigurationError, match="must be allowed to CREATE tables"):
+            await client.pull(["invoices"], **place.options)
+        await postgres.execute(name, "GRANT CREATE ON SCHEMA public TO reader")
+        await client.pull(["invoices"], **place.options)
+
+    await assert_agrees(books, place)
+
+
+async def test_a_database_that_is_not_there() -> None:
+    """Of another name, or at a port where nobody listens; without its password."""
+    async with serving(books_of("a")) as (_, client):
+        with pytest.raises(errors.PullError, match="cannot be reached") as error:
+            await client.pull(["invoices"], to="postgresql://me:secret@127.0.0.1:1/books")
+
+    assert "secret" not in str(error.value)
+
+
+# What users do
+
+
+async def test_a_table_of_someone_else(database: Place, tmp_path: Path) -> None:
+    """Is left alone; other tables do not matter."""
+    duck = Place(tmp_path / "x.duckdb", "duckdb")
+    with duckdb.connect(str(duck.to)) as db:
+        db.execute("CREATE TABLE invoices (mine int)")
+    db = await asyncpg.connect(str(database.to))
+    await db.execute("CREATE TABLE invoices (mine int)")
+    await db.close()
+    async with serving({"a": {"invoices": invoices(2), "items": invoices(2)}}) as (_, client):
+        for place in (duck, database):
+            with pytest.raises(errors.ConfigurationError, match="that no pull made"):
+                await client.pull(["invoices"], **place.options)
+            assert (await client.pull(["items"], **place.options)).rows == 2
+            assert await place.select("SELECT * FROM invoices") == []
+
+
+@pytest.mark.parametrize("format_", ["duckdb", "postgres"])
+async def test_users_may_add_to_tables_and_drop_them(
+    format_: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Columns and views of theirs stay; what they drop is noticed and read again."""
+    place, books = await new_place(request, tmp_path, format_), books_of("a", "b")
+    rows = books["a"]["invoices"]
+    async with serving(books) as (_, client):
+        await client.pull(["invoices"], **place.options)
+        for statement in (
+            "ALTER TABLE invoices ADD COLUMN mine int",
+            "UPDATE invoices SET mine = 7",
+            "CREATE VIEW notes AS SELECT note FROM invoices_view",
+        ):
+            await place_do(place, statement)
+        rows[0] |= {"note": "edited", "newField": 1, "modifiedDate": stamped(100)}
+        await client.pull(["invoices"], **place.options)
+
+        await assert_agrees(books, place)
+        assert await place.select("SELECT DISTINCT mine FROM invoices") == [(7,)]
+        assert ("edited",) in await place.select("SELECT note FROM notes")
+        found = await place.select('SELECT "newField" FROM invoices_view WHERE "newField" > 0')
+        assert [int(one) for (one,) in found] == [1]
+
+        for full in (False, True):
+            await place_do(place, "DROP VIEW notes" if not full else "SELECT 1")
+            await place_do(place, "DROP TABLE invoices CASCADE")
+            await client.pull(["invoices"], **place.options, full=full, companies=["a"])
+            await client.pull(["invoices"], **place.options)
+            await assert_agrees(books, place)
+    assert "has lost its table" in caplog.text
+
+
+async def place_do(place: Place, statement: str) -> None:
+    if place.format == "duckdb":
+        with duckdb.connect(str(place.to)) as db:
+            db.execute(statement.replace(" CASCADE", ""))
+        return
+    db = await asyncpg.connect(str(place.to))
+    await db.execute(statement)
+    await db.close()
+
+
+@pytest.mark.parametrize("format_", ["ndjson", "parquet"])
+async def test_a_part_that_was_deleted(
+    format_: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Is reported for its company alone, and a full run repairs it."""
+    place, books = await new_place(request, tmp_path, format_), books_of("a", "b")
+    async with serving(books) as (_, client):
+        await client.pull(["invoices"], **place.options)
+        place.parts()[0].unlink()
+        receipt = await client.pull(["invoices"], **place.options)
+        (failed,) = receipt.errors
+        assert failed.company_id == "a"
+        assert "lacks part-00000 of invoices of a, which was written" in str(failed.error)
+
+        assert (await client.pull(["invoices"], **place.options, full=True)).errors == []
+        await assert_agrees(books, place)
+
+
+# What fails
+
+
+@pytest.mark.parametrize("format_", ["ndjson", "parquet"])
+async def test_a_full_disk(
+    format_: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends the run with an error of its own; readers see nothing of it; the next run goes on."""
+    place, books = await new_place(request, tmp_path, format_), books_of("a", "b", count=3_000)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".tmp":
+            raise full
+        sync(descriptor)
+
+    async with serving(books) as (_, client):
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(errors.PullError, match=r"run again to go on: .*No space left"):
+            await client.pull(["invoices"], **place.options, part_bytes=50_000)
+        assert place.parts() == []
+        assert list(Path(place.to).rglob("*.tmp")) == []
+        monkeypatch.undo()
+        await client.pull(["invoices"], **place.options)
+        await assert_agrees(books, place)
+
+
+async def test_a_database_that_is_lost_and_comes_back(database: Place) -> None:
+    """Connections are cut, and an answer to COMMIT is lost: no record is missing or doubled."""
+    books = books_of("a", "b", count=2_000)
+    async with serving(books) as (service, client), Line(str(database.to)) as line:
+        cuts = 0
+
+        def cut(request: Any) -> None:
+            nonlocal cuts
+            if "/data/" in request.path and cuts < 4:
+                cuts += 1
+                line.cut()
+
+        service.odd = cut
+        line.lose_answers, line.that_hold = 2, b"COMMIT"
+        receipt = await client.pull(["invoices"], to=line.url, part_bytes=20_000)
+
+        assert (cuts, receipt.errors) == (4, [])
+        await assert_agrees(books, database)
+        assert (await client.pull(["invoices"], **database.options)).rows == 0
+
+
+async def test_a_database_that_goes_back(database: Place, postgres: Server) -> None:
+    """As one does that fails over: what is on record decides, and nothing is missing."""
+    books = books_of("a", "b", count=2_500)
+    states: list[Any] = []
+    async with serving(books) as (service, client):
+        done = 0
+
+        async def fail_over() -> None:
+            db = await asyncpg.connect(str(database.to))
+            await db.execute("DELETE FROM invoices WHERE id > 'i1000'")
+            await db.execute("UPDATE _pull_units SET state = $1 WHERE company = 'a'", states[0])
+            await db.execute("DELETE FROM _pull_units WHERE company = 'b'")
+            await db.close()
+
+        job = aiter(client.pull(["invoices"], **database.options, part_bytes=100_000, at_once=1))
+        service.odd = lambda _: None
+        async for _ in job:
+            done += 1
+            found = await database.select("SELECT state FROM _pull_units WHERE company = 'a'")
+            states.append(json.dumps({"generation": 1}))
+            assert found
+            await fail_over()
+        await client.pull(["invoices"], **database.options)
+        await assert_agrees(books, database)
+
+
+async def test_two_processes_share_a_database(database: Place) -> None:
+    """Each unit is read by one of them at a time; both end well, and no record is written twice."""
+    books = books_of(*"abcdefgh", count=1_200)
+    async with serving(books) as (service, _):
+        code = (
+            "import asyncio, sys; from integration_sdk import Client\n"
+            "async def main():\n"
+            "    async with Client('key', sys.argv[1]) as client:\n"
+            "        receipt = await client.pull(['invoices'], to=sys.argv[2], part_bytes=30_000)\n"
+            "        assert not receipt.errors, receipt.errors\n"
+            "        print(receipt.rows)\n"
+            "asyncio.run(main())"
+        )
+        command = (sys.executable, "-c", code, service.url, str(database.to))
+        both = [
+            await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            for _ in range(2)
+        ]
+        rows = [int((await one.communicate())[0]) for one in both]
+
+    assert sum(rows) == 8 * 1_200
+    assert [one.returncode for one in both] == [0, 0]
+    await assert_agrees(books, database)
+
+
+async def test_a_unit_that_is_taken_is_waited_for(database: Place) -> None:
+    """While others are read; then it is found unchanged."""
+    books = books_of("a", "b")
+    async with serving(books) as (service, client):
+        held = asyncio.Event()
+        db = await asyncpg.connect(str(database.to))
+        await db.execute("SELECT pg_advisory_lock(hashtextextended('invoices of a', 0))")
+        job = aiter(client.pull(["invoices"], **database.options))
+        first = await anext(job)
+        await db.close()
+        second = await anext(job)
+        await job.aclose()
+
+    assert (first.company_id, second.company_id) == ("b", "a")
+    assert not held.is_set()
+    assert service.data_requests == 6
+    await assert_agrees(books, database)
+
+
+async def test_a_folder_changed_from_outside_is_read_from_what_is_there(tmp_path: Path) -> None:
+    """A state that was put back meanwhile decides."""
+    books, place = books_of("a", count=2_500), Place(tmp_path / "out", "ndjson")
+    state = tmp_path / "out/_state/invoices/company=a.json"
+    async with serving(books) as (service, client):
+        await client.pull(["invoices"], to=place.to, part_bytes=100_000)
+        old = state.read_bytes()
+        for row in books["a"]["invoices"]:
+            row |= {"note": "changed", "modifiedDate": stamped(9_000)}
+        put_back = iter([True])
+
+        def back(request: Any) -> None:
+            if "/data/" in request.path and service.data_requests > 8 and next(put_back, False):
+                state.write_bytes(old.replace(b'"live":1', b'"live":1, "first":0'))
+
+        service.odd = back
+        await client.pull(["invoices"], to=place.to, part_bytes=20_000)
+        service.odd = lambda _: None
+        receipt = await client.pull(["invoices"], to=place.to)
+
+        assert receipt.errors == []
+        await assert_agrees(books, place)
+    shutil.rmtree(tmp_path / "out")
+
+
+async def test_nothing_half_written_is_left_when_a_page_fails(place: Place) -> None:
+    """What came before a failing page is kept; the next run goes on behind it."""
+    books = books_of("a", count=3_000)
+    async with serving(books) as (service, client):
+        service.odd = lambda _: answer(403) if service.data_requests > 4 else None
+        receipt = await client.pull(["invoices"], **place.options, part_bytes=10_000)
+        assert isinstance(receipt.errors[0].error, errors.Forbidden)
+        kept = receipt.rows
+        assert not place.is_folder or place.parts() == []  # a first read appears as a whole
+        service.odd = lambda _: None
+        receipt = await client.pull(["invoices"], **place.options)
+
+        assert (receipt.rows, receipt.errors) == (3_000 - kept, [])
+        await assert_agrees(books, place)
