@@ -113,11 +113,7 @@ class Pull:
             raise ConfigurationError("a pull is run once: call client.pull() again")
         self._has_begun = True
         try:
-            try:
-                held = await self._sink.open()
-            except Moved:  # the connection was lost
-                held = await self._sink.open()
-            await self._find_units(held)
+            await self._find_units(await self._sink.open())
             left = [unit for unit in self._units if not unit.receipt.skipped]
             for unit in self._units:
                 if unit.receipt.skipped:

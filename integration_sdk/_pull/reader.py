@@ -19,7 +19,7 @@ from integration_sdk._pull._shim import raw_pages
 from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
-from integration_sdk._pull.unit import Batch, Moved, Unit, Unusable
+from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, Unit, Unusable
 from integration_sdk._resources import Listing
 from integration_sdk._store2.postgres import is_url, shown
 from integration_sdk.errors import (
@@ -38,8 +38,6 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 1_000
 LIST_BYTES: Final = 4 << 20
 """What a list needs for its pages; fewer units are read at a time if there is less."""
-ATTEMPTS: Final = 20
-"""How often a unit is begun again because its state on record has changed."""
 LOOKS: Final = 3
 """How often two totals are compared, in case the list changes between them."""
 TAKEN: Final = 1.0

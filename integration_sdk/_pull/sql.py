@@ -1,127 +1,62 @@
-"""A database: a table a type, merged by company and id, and a view of it with flat typed columns.
+"""A database: a table a type, merged by company and id, with the record and its flat columns.
 
 Records and the unit's state are committed in one transaction, which names the state that it
-replaces. A view's columns are learned from the records and never change their type; what does not
-fit one is in ``<field>__json`` beside it. So no record and no cast can fail.
+replaces. A column is added when a field is met for the first time and never changes its type;
+what does not fit is in ``<field>__json`` beside it. So no record can fail.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from decimal import Decimal
 from hashlib import md5
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from attrs import define, field
 
-from integration_sdk._pull.databases import MOMENT, PLAIN, DuckDb, Postgres, Row, quoted
-from integration_sdk._pull.unit import Batch, Moved, State, Unit, Unusable
+from integration_sdk._checks import needed
+from integration_sdk._pull.databases import DuckDb, Postgres, quoted
+from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, State, Unit, Unusable
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 logger = logging.getLogger("integration_sdk.pull")
-Columns = dict[str, tuple[str, str]]
-"""Field and kind of each column of a view, in the order in which they were learned."""
+MOST_COLUMNS: Final = 300
+"""As many as surely fit into a row of PostgreSQL; other fields are in the record only."""
 LONGEST_NAME: Final = 63
-MOST_COLUMNS: Final = 1_500
-"""What PostgreSQL can show in a view; other fields are in the record only."""
 LONGEST_ID: Final = 500
-_RESERVED: Final = {"company", "source", "id", "xmin", "xmax", "cmin", "cmax", "ctid", "tableoid"}
-_KINDS: Final = {b"{": "json", b"[": "json", b"t": "bool", b"f": "bool", b"n": "null"}
-_is_moment: Final = re.compile(MOMENT.encode()).match
-_is_plain: Final = re.compile(PLAIN.encode()).match
-_has_long_number: Final = re.compile(rb"[\d.]{17}").search
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_OURS: Final = ("company", "connection", "id", "generation", "record")
+_RESERVED: Final = {*_OURS, "xmin", "xmax", "cmin", "cmax", "ctid", "tableoid"}
+_TYPES: Final = {
+    "decimal128(38, 18)": "decimal(38, 18)",
+    "bool": "boolean",
+    "timestamp[us, tz=UTC]": "timestamptz",
+}
 _TABLES: Final = (
-    "CREATE TABLE IF NOT EXISTS _pull_units (data_type text, company text, source text,"
-    " state text NOT NULL, PRIMARY KEY (data_type, company, source))",
-    "CREATE TABLE IF NOT EXISTS _pull_columns (data_type text PRIMARY KEY, columns text NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS _pull_units (data_type text, company text, connection text,"
+    " state text NOT NULL, PRIMARY KEY (data_type, company, connection))",
+    "CREATE TABLE IF NOT EXISTS _pull_tables (data_type text PRIMARY KEY, learned text NOT NULL)",
 )
-_UNIT: Final = "data_type = $1 AND company = $2 AND source = $3"
-_LEARNED: Final = "SELECT columns FROM _pull_columns WHERE data_type = $1"
+_COMPANIES: Final = "SELECT DISTINCT company FROM _pull_units"
+_UNIT: Final = "data_type = $1 AND company = $2 AND connection = $3"
+_LEARNED: Final = "SELECT learned FROM _pull_tables WHERE data_type = $1"
 _LEARN: Final = (
-    "INSERT INTO _pull_columns VALUES ($1, $2)"
-    " ON CONFLICT (data_type) DO UPDATE SET columns = excluded.columns"
+    "INSERT INTO _pull_tables VALUES ($1, $2)"
+    " ON CONFLICT (data_type) DO UPDATE SET learned = excluded.learned"
 )
 _COLUMNS_OF: Final = (
     "SELECT column_name FROM information_schema.columns WHERE table_catalog = current_database()"
-    " AND table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position"
+    " AND table_schema = current_schema() AND table_name = $1"
 )
 
 
-def kind_of(raw: bytes) -> str:
-    """Return the kind of a field's value; "big" is a number that decimal(38, 18) cannot hold."""
-    if raw[:1] == b'"':
-        return "time" if len(raw) < 40 and _is_moment(raw[1:-1]) else "text"
-    return _KINDS.get(raw[:1]) or ("number" if _is_plain(plain(raw)) else "big")
+class Table(msgspec.Struct):
+    """What is known of a type: kinds by field, and the columns for them with their types."""
 
-
-def plain(raw: bytes) -> bytes:
-    """Return a number without exponent and idle zeros, if it is not too long for that."""
-    if _is_plain(raw) or len(raw) > 80 or abs((number := Decimal(raw.decode())).adjusted()) > 99:
-        return raw
-    whole, _, fraction = f"{number:f}".partition(".")
-    return f"{whole}.{fraction.rstrip('0')}".rstrip(".").encode()
-
-
-def extended(columns: Columns, seen: Iterable[tuple[str, str]]) -> Columns:
-    """Return *columns* with those beside that fields of these kinds need."""
-    columns = dict(columns)
-    kinds = {name: kind for name, kind in columns.values() if kind != "rest"}
-    taken = _RESERVED | {column.lower() for column in columns}
-
-    def add(column: str, name: str, kind: str) -> bool:
-        fits = name and "\0" not in name and len(column.encode()) <= LONGEST_NAME
-        if not fits or column.lower() in taken or len(columns) >= MOST_COLUMNS:
-            return False
-        columns[column] = name, kind
-        taken.add(column.lower())
-        return True
-
-    for name, kind in seen:
-        if name == "id" or kind == "null":
-            continue
-        if name not in kinds:
-            kinds[name] = kind.replace("big", "number")
-            if name.endswith("__json") or not add(name, name, kinds[name]):
-                kinds[name] = "json"
-                add(f"{name}__json", name, "json")
-        own = kinds[name]
-        if own not in {kind, "json"} and (own, kind) != ("text", "time"):
-            add(f"{name}__json", name, "rest")
-    return columns
-
-
-def rows_of(batch: Batch, before: int) -> tuple[list[Row], dict[tuple[str, str], None]]:
-    """Return a row for each id, of several records the last, and which fields have which kinds.
-
-    A record without an id has its number in the list as id; *before* were read before these.
-    """
-    rows: dict[str, Row] = {}
-    seen: dict[tuple[str, str], None] = {}
-    keys = (key for page in batch.pages for key in page.keys)
-    for n, (item, key) in enumerate(zip(batch.items, keys, strict=True), before):
-        id_ = f"(no id) {n}" if key.id is None else key.id.replace("\0", "")
-        if len(id_) > LONGEST_ID:  # more than an index holds
-            id_ = id_[:LONGEST_ID] + md5(id_.encode(), usedforsecurity=False).hexdigest()
-        exact = {}
-        try:
-            fields = _fields(item)
-        except msgspec.MsgspecError:  # no object
-            fields = {}
-        for name, value in fields.items():
-            kind = kind_of(raw := bytes(value))
-            seen[name, kind] = None
-            if kind == "number" and raw != (digits := plain(raw)):
-                exact[name] = digits.decode()
-            elif kind in {"number", "big", "json"} and _has_long_number(raw):
-                exact[name] = raw.decode()
-        rows[id_] = Row(id_, key.modified, item, msgspec.json.encode(exact) if exact else None)
-    return list(rows.values()), seen
+    kinds: dict[str, str] = {}
+    columns: dict[str, str] = {}
 
 
 @define(eq=False)
@@ -130,7 +65,10 @@ class SqlSink:
 
     _db: DuckDb | Postgres
     _one: asyncio.Lock = field(init=False, factory=asyncio.Lock)
-    _columns: dict[str, Columns] = field(init=False, factory=dict)
+    _tables: dict[str, Table] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        needed("pyarrow", "arrow", "a database as target")
 
     def __str__(self) -> str:
         return str(self._db)
@@ -146,17 +84,21 @@ class SqlSink:
 
     async def open(self) -> set[str]:
         """Make our tables; return the ids of the companies whose records are there."""
-        async with self._connected() as db:
-            async with db.transaction():
-                await db.alone()
-                for statement in _TABLES:
-                    await db.fetch(statement)
-            return {row[0] for row in await db.fetch("SELECT DISTINCT company FROM _pull_units")}
+        for attempt in range(ATTEMPTS):
+            with suppress(Moved):
+                async with self._connected() as db:
+                    async with db.transaction():
+                        await db.alone()
+                        for statement in _TABLES:
+                            await db.fetch(statement)
+                    return {one for (one,) in await db.fetch(_COMPANIES)}
+            await asyncio.sleep(0.1 * attempt)
+        raise Unusable(f"the connection to {self} is lost again and again")
 
     async def begin(self, unit: Unit, *, full: bool) -> bool:
         """Take the unit, and load its state."""
         async with self._connected() as db:
-            if unit.place.data_type not in self._columns:
+            if unit.place.data_type not in self._tables:
                 await self._make_table(unit.place.data_type)
             if not await db.take(str(unit.place)):
                 return False
@@ -167,31 +109,32 @@ class SqlSink:
 
     async def commit(self, unit: Unit, batch: Batch, after: State) -> None:
         """Merge records and record the state, in one transaction."""
-        mended = await asyncio.to_thread(batch.clean)
-        rows, seen = await asyncio.to_thread(rows_of, batch, unit.state.read)
+        data, written, data_type = None, 0, unit.place.data_type
+        if batch.items:
+            unit.receipt.mended += await asyncio.to_thread(batch.clean)
+            data = await self._packed(data_type, batch, unit.state.read)
         async with self._connected() as db:
             if unit.session != db.session:  # the lock went with the connection
                 raise Moved
-            await self._learn(unit.place.data_type, seen)
             async with db.transaction():
-                if rows:
-                    mended += await db.load(rows)
-                written = await self._merge(unit, after) if rows else 0
+                if data is not None:
+                    columns = ["id", "record", *map(quoted, self._tables[data_type].columns)]
+                    await db.load(data, f"SELECT {', '.join(columns)} FROM {quoted(data_type)}")
+                    written = await self._merge(unit, columns, after.generation)
                 text = await self._record(unit, after)
         unit.receipt.rows += written
-        unit.receipt.mended += mended
         unit.state, unit.saved = after, text
 
-    async def _merge(self, unit: Unit, after: State) -> int:
-        names = ", ".join(("modified", "record", *self._db.more))
-        update = ", ".join(f"{one} = excluded.{one}" for one in names.split(", "))
+    async def _merge(self, unit: Unit, columns: list[str], generation: int) -> int:
+        names = ", ".join(columns)
+        update = ", ".join(f"{one} = excluded.{one}" for one in (*columns[1:], "generation"))
         written = await self._db.fetch(
             f"INSERT INTO {quoted(unit.place.data_type)} AS t"
-            f" (company, source, id, generation, {names})"
-            f" SELECT $1, $2, id, {after.generation}, {names} FROM batch"
-            f" ON CONFLICT (company, source, id) DO UPDATE SET {update},"
-            " generation = excluded.generation WHERE t.record IS DISTINCT FROM excluded.record"
-            " OR t.generation < excluded.generation RETURNING 1",
+            f" (company, connection, generation, {names})"
+            f" SELECT $1, $2, {generation}, {names} FROM batch"
+            f" ON CONFLICT (company, connection, id) DO UPDATE SET {update}"
+            f" WHERE t.record::text <> excluded.record::text OR t.generation < {generation}"
+            " RETURNING 1",
             *_key(unit)[1:],
         )
         return len(written)
@@ -201,17 +144,16 @@ class SqlSink:
         db, key, text = self._db, _key(unit), msgspec.json.encode(after).decode()
         if unit.saved:
             update = f"UPDATE _pull_units SET state = $4 WHERE {_UNIT} AND md5(state) = $5"
-            done = await db.fetch(f"{update} RETURNING 1", *key, text, _hash(unit.saved))
+            saved = md5(unit.saved.encode(), usedforsecurity=False).hexdigest()
+            done = await db.fetch(f"{update} RETURNING 1", *key, text, saved)
         else:
             insert = "INSERT INTO _pull_units VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
             done = await db.fetch(f"{insert} RETURNING 1", *key, text)
         if not done:
             raise Moved
         if after.is_live and not unit.state.is_live:
-            table, older = quoted(unit.place.data_type), f"generation < {after.generation}"
-            await db.fetch(
-                f"DELETE FROM {table} WHERE company = $1 AND source = $2 AND {older}", *key[1:]
-            )
+            older = f"company = $1 AND connection = $2 AND generation < {after.generation}"
+            await db.fetch(f"DELETE FROM {quoted(key[0])} WHERE {older}", *key[1:])
         return text
 
     async def release(self, unit: Unit) -> None:
@@ -225,68 +167,88 @@ class SqlSink:
         """Close the connection."""
         await self._db.close()
 
-    # Tables and views
+    # Tables
 
     async def _make_table(self, data_type: str) -> None:
-        db, table = self._db, quoted(data_type)
-        more = "".join(f", {one} text" for one in db.more)
+        db, table, learned = self._db, quoted(data_type), Table()
         async with db.transaction():
             await db.alone()
-            if not await db.fetch(_COLUMNS_OF, data_type):
+            if found := await db.fetch(_COLUMNS_OF, data_type):
+                if not {row[0] for row in found} >= {*_OURS}:
+                    raise ConfigurationError(f"{self} has a table {table} that no pull made")
+                if known := await db.fetch(_LEARNED, data_type):
+                    learned = msgspec.json.decode(known[0][0], type=Table)
+            else:
                 await db.fetch(
-                    f"CREATE TABLE {table} (company text, source text, id text, generation int,"
-                    f" modified timestamptz, record {db.record} NOT NULL{more},"
-                    " PRIMARY KEY (company, source, id))"
+                    f"CREATE TABLE {table} (company text, connection text, id text, generation int,"
+                    " record json NOT NULL, PRIMARY KEY (company, connection, id))"
                 )
+                await db.fetch("DELETE FROM _pull_tables WHERE data_type = $1", data_type)
                 forget = "DELETE FROM _pull_units WHERE data_type = $1 RETURNING 1"
                 if gone := await db.fetch(forget, data_type):
                     what = "%s has lost its table %s; all %d units are read again"
                     logger.warning(what, self, table, len(gone))
-            if not {"record", "generation"} <= {
-                row[0] for row in await db.fetch(_COLUMNS_OF, data_type)
-            }:
-                raise ConfigurationError(f"{self} has a table {table} that no pull made")
-        self._columns[data_type] = {}
-        await self._learn(data_type, {})
+        self._tables[data_type] = learned
 
-    async def _learn(self, data_type: str, seen: dict[tuple[str, str], None]) -> None:
-        """Give the view the columns that are needed for what was *seen*."""
-        db, known = self._db, self._columns[data_type]
-        if seen and extended(known, seen) == known:
-            return
-        async with db.transaction():
-            await db.alone()
-            found = await db.fetch(_LEARNED, data_type)
-            known = msgspec.json.decode(found[0][0], type=Columns) if found else {}
-            columns = self._columns[data_type] = extended(known, seen)
-            await db.fetch(_LEARN, data_type, msgspec.json.encode(columns).decode())
-        view = f"{data_type}_view"
-        names = ["company", "source", "id", *columns]
-        if [row[0] for row in await db.fetch(_COLUMNS_OF, view)] == names:
-            return
-        kinds = {name: kind for name, kind in columns.values() if kind != "rest"}
-        values = names[:3]
-        for column, (name, kind) in columns.items():
-            fits, value, rest = db.value(name, kinds.get(name, "json"))
-            case = f"NOT ({fits}) THEN {rest}" if kind == "rest" else f"{fits} THEN {value}"
-            values.append(f"CASE WHEN {case} END AS {quoted(column)}")
-        select = f"SELECT {', '.join(values)} FROM {quoted(data_type)}"
-        try:
+    async def _packed(self, data_type: str, batch: Batch, before: int) -> Any:
+        """Return the records as Arrow table, with columns that the database has."""
+        while True:  # again with what other processes have taught meanwhile
+            known = self._tables[data_type]
+            learned = Table(dict(known.kinds), dict(known.columns))
+            data = await asyncio.to_thread(packed, batch, learned, before)
+            if learned == known:
+                return data
+            await self._learn(data_type, known, learned)
+
+    async def _learn(self, data_type: str, known: Table, learned: Table) -> None:
+        """Add columns, unless another process has done so since they were *known*."""
+        table, view = quoted(data_type), quoted(f"{data_type}_view")
+        async with self._connected() as db:
             async with db.transaction():
                 await db.alone()
-                await db.fetch(f"CREATE OR REPLACE VIEW {quoted(view)} AS {select}")
-        except db.errors as error:
-            if isinstance(failure := db.failure(error), Unusable):
-                raise failure from error
-            # It is being read, or it is not ours. The records are what counts.
-            logger.warning("%s lacks columns of the view %s: %s", self, view, error)
+                found = await db.fetch(_LEARNED, data_type)
+                latest = msgspec.json.decode(found[0][0], type=Table) if found else Table()
+                if latest == known:
+                    latest = learned
+                    for name in learned.columns.keys() - known.columns.keys():
+                        column = f"{quoted(name)} {learned.columns[name]}"
+                        await db.fetch(f"ALTER TABLE {table} ADD COLUMN {column}")
+                    await db.fetch(_LEARN, data_type, msgspec.json.encode(learned).decode())
+                    names = ", ".join((*_OURS[:3], *map(quoted, learned.columns)))
+                    await db.fetch(f"CREATE OR REPLACE VIEW {view} AS SELECT {names} FROM {table}")
+            self._tables[data_type] = latest
+
+
+def packed(batch: Batch, learned: Table, before: int) -> Any:
+    """Return an Arrow table of *batch*, with the last record of each id, and learn its columns.
+
+    A record without an id has its number in the list as id; *before* were read before these.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    from integration_sdk._records.columns import table  # noqa: PLC0415 - needs pyarrow
+
+    flat = table(batch.items, learned.kinds)
+    for name, kind in zip(flat.column_names, map(str, flat.schema.types), strict=True):
+        is_json = learned.kinds.get(name) == "json" or name.endswith("__json")
+        is_usable = name.lower() not in _RESERVED and len(name.encode()) <= LONGEST_NAME
+        if is_usable and len(learned.columns) < MOST_COLUMNS:
+            learned.columns.setdefault(name, _TYPES.get(kind, "json" if is_json else "text"))
+    ids: dict[str, int] = {}
+    keys = [key.id for page in batch.pages for key in page.keys]
+    for n, key in enumerate(keys):
+        id_ = f"(no id) {before + n}" if key is None else key.replace("\0", "")
+        if len(id_) > LONGEST_ID:  # more than an index holds
+            id_ = id_[:LONGEST_ID] + md5(id_.encode(), usedforsecurity=False).hexdigest()
+        ids.pop(id_, None)
+        ids[id_] = n
+    records = pa.array(batch.items, pa.binary()).cast(pa.string())
+    data = flat.select([name for name in flat.column_names if name in learned.columns])
+    data = data.append_column("record", records).take(pa.array(ids.values(), pa.int64()))
+    return data.append_column("id", pa.array(ids, pa.string()))
 
 
 def _key(unit: Unit) -> tuple[str, str, str]:
     """Return what names the unit in our tables."""
-    data_type, company_id, *source = unit.place
-    return data_type, company_id, "/".join(filter(None, source))
-
-
-def _hash(text: str) -> str:
-    return md5(text.encode(), usedforsecurity=False).hexdigest()
+    data_type, company_id, *below = unit.place
+    return data_type, company_id, "/".join(filter(None, below))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from attrs import Factory, asdict, define, frozen
@@ -92,6 +92,9 @@ class PullProgress:
 
 
 # Inside
+
+ATTEMPTS: Final = 20
+"""How often something is begun again because a connection was lost, or a state has changed."""
 
 
 class Place(NamedTuple):

@@ -281,7 +281,7 @@ async def test_receipts_are_plain(tmp_path: Path) -> None:
         "account_id": "",
         "rows": 2,
         "mended": 0,
-        "requests": 1,
+        "requests": 3,
         "waits": 0.0,
         "skipped": None,
         "error": None,
