@@ -11,9 +11,9 @@ from integration_sdk import _checks
 from integration_sdk._connection import BankAccounts, Connection
 from integration_sdk._context import DataStatus, RequestContext
 from integration_sdk._http import requests
-from integration_sdk._list.page import Decode
 from integration_sdk._options_given import Numbers
 from integration_sdk._push.answers import read_full
+from integration_sdk._records.items import Decode
 from integration_sdk._resources import Listing, Record, Records, Resource
 from integration_sdk.errors import ConfigurationError, Conflict, WaitExpired
 from integration_sdk.models import PushOperation
@@ -193,8 +193,6 @@ class Pushes(Listing[PushOperation]):
 
     Source: "Monitor pushes (polling)". Assumed: path and parameters.
     """
-
-    _key = "pushOperationKey"
 
     def _decode(self, numbers: Numbers) -> Decode:
         return partial(read_full, exact=numbers == "decimal")

@@ -15,12 +15,8 @@ from integration_sdk._http import SessionStats as SessionStats
 from integration_sdk._http import SharedRate as SharedRate
 from integration_sdk._http.requests import Priority as Priority
 from integration_sdk._http.retry import RetryPolicy as RetryPolicy
-from integration_sdk._list.drift import Drift as Drift
-from integration_sdk._list.drift import ListProgress as ListProgress
-from integration_sdk._list.drift import ListReport as ListReport
-from integration_sdk._list.pager import Checkpoint as Checkpoint
-from integration_sdk._list.pager import ListPage as ListPage
 from integration_sdk._list.pager import Pager as Pager
+from integration_sdk._list.reader import ListReport as ListReport
 from integration_sdk._options.check import PushOptions as PushOptions
 from integration_sdk._options.render import ControlKind as ControlKind
 from integration_sdk._options.render import FormControl as FormControl
@@ -42,11 +38,11 @@ from integration_sdk.errors import IntegrationError as IntegrationError
 from integration_sdk.models import Answer as Answer
 from integration_sdk.models import ErrorBody as ErrorBody
 from integration_sdk.models import Links as Links
+from integration_sdk.models import ListPage as ListPage
 from integration_sdk.models import OptionEntry as OptionEntry
 from integration_sdk.models import OptionRule as OptionRule
 from integration_sdk.models import OptionRules as OptionRules
 from integration_sdk.models import OutcomeStatus as OutcomeStatus
-from integration_sdk.models import Page as Page
 from integration_sdk.models import Problem as Problem
 from integration_sdk.models import ProblemCode as ProblemCode
 from integration_sdk.models import PropertyDescription as PropertyDescription

@@ -8,19 +8,16 @@ session.
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 from integration_sdk._context import RequestContext
 from integration_sdk._http import requests
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE
-from integration_sdk._list.changes import MODIFIED, ChangesFilter
-from integration_sdk._list.page import Decode
-from integration_sdk._list.pager import Checkpoint, Key, Pager
-from integration_sdk._list.reader import OnDrift, OnInvalid
-from integration_sdk._list.walk import MAX_EMPTY_PAGES
-from integration_sdk._options_given import MIB, Numbers
-from integration_sdk.errors import ConfigurationError
+from integration_sdk._list.changes import MODIFIED
+from integration_sdk._list.pager import Pager
+from integration_sdk._list.reader import OnInvalid
+from integration_sdk._options_given import MIB, ListOptions, Numbers
+from integration_sdk._records.items import Decode
 from integration_sdk.models import Answer
 
 T = TypeVar("T")
@@ -52,8 +49,6 @@ class Listing(Resource, Generic[Item]):
 
     Source: "Pagination".
     """
-
-    _key = "id"
 
     def __init__(self, context: RequestContext, operation: str, **names: str) -> None:
         super().__init__(context, **names)
@@ -87,10 +82,6 @@ class Listing(Resource, Generic[Item]):
         max_bytes: int = ...,
         limit: int | None = ...,
         cursor: str | None = ...,
-        checkpoint: str | Path | Checkpoint | None = ...,
-        key: Key | None = ...,
-        on_drift: OnDrift = ...,
-        max_empty_pages: int = ...,
         on_invalid: OnInvalid | None = ...,
         numbers: Numbers | None = ...,
     ) -> Pager[T]: ...
@@ -109,10 +100,6 @@ class Listing(Resource, Generic[Item]):
         max_bytes: int = ...,
         limit: int | None = ...,
         cursor: str | None = ...,
-        checkpoint: str | Path | Checkpoint | None = ...,
-        key: Key | None = ...,
-        on_drift: OnDrift = ...,
-        max_empty_pages: int = ...,
         on_invalid: OnInvalid | None = ...,
         numbers: Numbers | None = ...,
     ) -> Pager[Item]: ...
@@ -130,10 +117,6 @@ class Listing(Resource, Generic[Item]):
         max_bytes: int = 32 * MIB,
         limit: int | None = None,
         cursor: str | None = None,
-        checkpoint: str | Path | Checkpoint | None = None,
-        key: Key | None = None,
-        on_drift: OnDrift = "report",
-        max_empty_pages: int = MAX_EMPTY_PAGES,
         on_invalid: OnInvalid | None = None,
         numbers: Numbers | None = None,
     ) -> Pager[Any]:
@@ -153,9 +136,9 @@ class Listing(Resource, Generic[Item]):
         Args:
             model: Class of the items: an attrs class, dataclass, TypedDict, msgspec Struct or
                 pydantic model; None for dicts.
-            page_size: Items per page, 1 to 5000; default 100, or the cursor's. If a page takes too
-                long or is too large, resume with
-                ``list(cursor=error.cursor, page_size=...)``.
+            page_size: Items per page, 1 to 5000; default 100, or the cursor's, which can be made
+                smaller. A page that is too large is requested again in smaller pages; if one takes
+                too long, resume with ``list(cursor=error.cursor, page_size=...)``.
             page: Number of the first page, counted from 1 in pages of *page_size*.
             query: A filter, such as ``status=Paid&&totalAmount>1000``.
             order_by: A field, or ``-field`` for descending order.
@@ -172,21 +155,6 @@ class Listing(Resource, Generic[Item]):
                 default 32 MiB.
             limit: Items to read, at most.
             cursor: A ``pager.cursor``. Reading continues after the item where it was taken.
-            checkpoint: A file. Reading continues from the cursor in it, and ``commit()`` saves to
-                it. The file stays at the end of the list; ``Checkpoint(path).clear()`` removes it.
-            key: What identifies an item: a function of the item, or a field's name, default ``id``.
-            on_drift: What to do if the list changes while you read it. "report", the default,
-                counts in `ListReport` what costs nothing to notice: a total that changes or is not
-                reached, and items on two pages in a row. "warn" and "raise" notice any key that
-                comes twice, and keep all keys, about 120 bytes an item; they issue a
-                `DriftWarning` or raise `ResultSetChanged`. None of these can detect a skipped
-                record if the total stayed the same. "repair" reads overlapping pages, which may be
-                larger than *page_size*: each record that is neither deleted nor moved comes exactly
-                once. It keeps about 150 bytes an item. A record that moves to a part you have read
-                may be missed.
-            max_empty_pages: Empty pages in a row to follow, default 100,000. One more is a
-                `PaginationError`, and so are 1,000 that take over a minute. "repair" gives up after
-                60 pages in a row without a new item.
             on_invalid: Called with an `InvalidItem` for each item that does not fit the model; the
                 item is left out. Default: raise it.
             numbers: How to read fractions: "float", or "decimal" for exact values. Default: the
@@ -198,60 +166,40 @@ class Listing(Resource, Generic[Item]):
 
         Guides: docs/guides/stream.md, resume.md, models.md, incremental.md.
         """
-        _refuse_conflicts("page", page, cursor=cursor, checkpoint=checkpoint)
-        drift = None if on_drift == "report" else on_drift
-        _refuse_conflicts(
-            "changed_since", changed_since, order_by=order_by, page=page, on_drift=drift
-        )
-        if changed_by is not None and changed_since is None:
-            raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
-        context, changes = self._context, None
-        if changed_since is not None:
-            parameter = context.dialect.query_parameter
-            changes = ChangesFilter.of(changed_since, changed_by or MODIFIED, parameter, query)
-            query, order_by = changes.text, changes.field
-        elif order_by is None:
-            order_by = self._order
-        request = requests.list_page(
-            context.dialect,
-            self._operation,
-            page=1 if page is None else page,
-            page_size=DEFAULT_PAGE_SIZE if page_size is None else page_size,
+        options = ListOptions(
+            model=model,
+            page_size=page_size,
+            page=page,
             query=query,
             order_by=order_by,
-            **self._names,
-        )
-        numbers = numbers or context.numbers
-        decode = self._decode(numbers)
-        if model is not None and decode is not None:
-            raise TypeError("this list() has no option 'model': its items have a class already")
-        return Pager(
-            context.send,
-            request,
-            base_url=context.session.base_url,
-            model=model,
-            decode=decode,
-            page_size=page_size,
+            changed_since=changed_since,
+            changed_by=changed_by,
             prefetch=prefetch,
             max_bytes=max_bytes,
             limit=limit,
             cursor=cursor,
-            checkpoint=checkpoint,
-            key=self._key if key is None else key,
-            on_drift=on_drift,
-            max_empty_pages=max_empty_pages,
             on_invalid=on_invalid,
-            numbers=numbers,
-            changes=changes,
-            timeout=context.settings.timeout,
+            numbers=numbers or self._context.numbers,
         )
-
-
-def _refuse_conflicts(name: str, given: object, **others: object) -> None:
-    """Check that with the option *name*, if it was *given*, none of the *others* was."""
-    both = [other for other, value in others.items() if value is not None]
-    if given is not None and both:
-        raise ConfigurationError(f"{name}= does not go with {min(both)}=; leave one out")
+        decode = self._decode(options.numbers)
+        if model is not None and decode is not None:
+            raise TypeError("this list() has no option 'model': its items have a class already")
+        order_by, context = order_by or self._order, self._context
+        if changed_since is not None:  # the pager adds the filter
+            query, order_by = None, changed_by or MODIFIED
+        request = requests.list_page(
+            context.dialect,
+            self._operation,
+            page=page or 1,
+            page_size=page_size or DEFAULT_PAGE_SIZE,
+            query=query,
+            order_by=order_by,
+            **self._names,
+        )
+        parameter, base_url = context.dialect.query_parameter, context.session.base_url
+        return Pager(
+            context.send, request, options, base_url=base_url, parameter=parameter, decode=decode
+        )
 
 
 class Records(Listing[Record]):

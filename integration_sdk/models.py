@@ -35,7 +35,7 @@ class Links:
 
 
 @frozen(kw_only=True)
-class Page(Generic[T_co]):
+class ListPage(Generic[T_co]):
     """One page of a list: a sequence of its items.
 
     Attributes:
@@ -44,7 +44,7 @@ class Page(Generic[T_co]):
         page_size: Items per full page; the service may cap what you asked for.
         total_results: Records in the whole result set, after any filter.
         links: Links to the neighbouring pages; ``links.next`` is None on the last page.
-        extra: Envelope fields that the document does not name.
+        cursor: The place behind this page, for ``list(cursor=)``.
 
     Source: "Page envelope (list responses)".
     """
@@ -54,7 +54,7 @@ class Page(Generic[T_co]):
     page_size: int
     total_results: int
     links: Links = field(default=Links(), repr=False)
-    extra: Extra = field(factory=dict, repr=False)
+    cursor: str = field(default="", repr=False)
 
     def __len__(self) -> int:
         return len(self.results)

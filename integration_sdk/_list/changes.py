@@ -1,4 +1,4 @@
-"""Reads what has changed since a moment, while records go on changing.
+"""Reads what was changed since a moment, while records go on changing.
 
 Page numbers cannot do that: a record that is edited moves to the end of the order by modification
 date, all behind it shift, and one of them is skipped. So only first pages are requested, each from
@@ -8,304 +8,309 @@ the moment at which the last one ended::
     modifiedDate>=09:07, oldest first:                     09:07 09:07 09:07 09:12
                                                            └─ known ─┘ └── new ──┘
 
-A page holds all records, as of its answer, from the moment asked for to that of its last record.
-Later writes get later moments, or the latest once more. So nothing before a page's last moment
-can be missed, and what is edited comes again. Records of that moment itself may be missing, so
-they are requested again; those that come as they were are not handed out twice. If they fill half
-a page, the next one is larger. If they fill the largest, the list cannot be read on without
-risk, and that is an error.
+A page holds all records, as of its answer, from the moment asked for to that of its last record, so
+nothing before that can be missed. Records of the last moment may be missing, so they are requested
+again; what is known, by a hash of its content, is not handed out twice.
 
-Moments are cut to microseconds, since a service may compare less exactly than it writes: an
-earlier moment at worst makes a record come twice.
+Where a page is full of one moment, the records of that moment are read by themselves, from the last
+page to the first: a record that is edited meanwhile leaves the moment, and those behind it move to
+pages that are still to be read. Then the list goes on behind the moment.
 
-Assumed: the service's clock does not go back.
+A record may be stamped in the future. It is handed out, but the place never passes the service's
+own time, since others will be stamped before it.
+
+Assumed: the service's clock does not go back; records of one moment keep their order.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from datetime import UTC, datetime
-from itertools import chain, pairwise
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2s
+from itertools import pairwise
 from typing import Final
 
-from attrs import astuple, define, evolve, field, frozen
+from attrs import Factory, define, frozen
 from msgspec import Raw
 
-from integration_sdk._checks import sendable
-from integration_sdk._http.requests import Params, Request
-from integration_sdk._list.cursor import Position
-from integration_sdk._list.drift import Keys, mark
-from integration_sdk._list.page import NO_PAGE, RawPage
-from integration_sdk._list.walk import PageRequest, Walk
+from integration_sdk._http.requests import Request
+from integration_sdk._list.links import Cursor, Opened, list_error, size_in
+from integration_sdk._list.page import Key, RawPage, read_keys, write_moment
 from integration_sdk._options_given import LARGEST_PAGE
 from integration_sdk._records.codec import parse_utc, to_utc
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, PaginationError
 
 MODIFIED: Final = "modifiedDate"
 """Assumed: the field that says when a record was changed, as published."""
-BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-GROWTH: Final = 4
-"""How many times as large the next page is if records of one moment fill it."""
-MOST_MARKS: Final = 500
-"""Maximum number of records of one moment that a cursor knows; others of it come again."""
+MOST_PASSES: Final = 5
+"""Attempts to read the records of one moment while they change."""
+_HASH: Final = 5
+"""Bytes of the hash of an id, and of that of a content: two make a mark."""
 
 
-# What to ask for
-
-
-def read_moment(name: str, value: object) -> datetime:
-    """Return the moment *value* in UTC: an aware datetime, or ISO 8601, where UTC is the default.
-
-    "beginning" stands for a moment before all records.
+def read_moment(value: object) -> str:
+    """Return *value* as a moment: an aware datetime, ISO 8601 (in UTC by default) or "beginning".
 
     Raises:
-        ConfigurationError: It is neither. A naive datetime could be local time or UTC.
+        ConfigurationError: It is none of these. A naive datetime could be local time or UTC.
     """
-    if value == "beginning":
-        return BEGINNING
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return to_utc(value)
     try:
-        return parse_utc(value)
+        if value == "beginning":
+            return write_moment(datetime.min.replace(tzinfo=UTC))  # of records without a date
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return write_moment(to_utc(value))
+        return write_moment(parse_utc(value))
     except (TypeError, ValueError):
         raise ConfigurationError(
-            f"{name} must be a datetime with a time zone, such as datetime.now(UTC), "
+            "changed_since must be a datetime with a time zone, such as datetime.now(UTC), "
             f"ISO 8601 text, or 'beginning', not {value!r:.80}"
         ) from None
 
 
-def write_moment(moment: datetime) -> str:
-    """Return *moment*, which is in UTC, as it goes into a filter."""
-    return moment.isoformat().replace("+00:00", "Z")
+def filter_text(query: str | None, changed_by: str) -> str:
+    """Return the filter up to its comparison with a moment.
+
+    Raises:
+        ConfigurationError: *changed_by* is not a field's name.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", changed_by):
+        raise ConfigurationError(f"changed_by must be the name of a field, not {changed_by!r}")
+    if query and "||" in query:  # && binds closer
+        query = f"{{{query}}}"
+    return f"{query}&&{changed_by}" if query else changed_by
+
+
+@define
+class _Tie:
+    """A pass over the records of one moment.
+
+    Attributes:
+        which, behind: Comparisons for the records of the moment, and for those behind it.
+        page: The page that is read next.
+        total: How many records there were when the pass began; None before its first answer.
+        grew: Whether there were more later.
+        ids: Those that were seen.
+    """
+
+    which: str
+    behind: str
+    page: int = 1
+    total: int | None = None
+    grew: bool = False
+    ids: set[str | bytes] = Factory(set)
 
 
 @frozen
-class ChangesFilter:
-    """The filter for records that were changed at or after some moment.
+class _Record:
+    """A record that was handed out, or is to be.
 
     Attributes:
-        field: The field that says when a record was changed.
-        parameter: The name of the query parameter.
-        text: The filter up to the moment. A list's own request has it like that, without a
-            moment, so that its cursors fit no other list, but any moment.
-        since: The moment to begin with.
+        content: Hash of its content.
+        moment: When it was changed; None if only a cursor knows the record.
     """
 
-    field: str
-    parameter: str
-    text: str
-    since: datetime
-
-    @classmethod
-    def of(
-        cls, changed_since: object, changed_by: object, parameter: str, query: str | None
-    ) -> ChangesFilter:
-        """Return the filter for the options of a list, of which *query* may be None.
-
-        Raises:
-            ConfigurationError: *changed_since* is no moment, or *changed_by* not a field's name.
-        """
-        name = sendable("changed_by", changed_by)
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise ConfigurationError(f"changed_by must be the name of a field, not {name!r}")
-        if query and "||" in query:  # && binds closer
-            query = f"{{{query}}}"
-        text = f"{query}&&{name}>=" if query else f"{name}>="
-        return cls(name, parameter, text, read_moment("changed_since", changed_since))
-
-    def params(self, request: Request, moment: datetime, size: int) -> Params:
-        """Return the query for the first page of *size* records from *moment* on."""
-        text = self.text + write_moment(moment)
-        changes = {"page": "1", "pageSize": str(size), self.parameter: text}
-        return request.with_params(**changes).params
-
-    def moment_in(self, params: Params) -> datetime:
-        """Return the moment that the query *params* asks from."""
-        text = dict(params)[self.parameter]
-        return read_moment("the moment in a cursor", text.removeprefix(self.text))
+    content: bytes
+    moment: str | None = None
 
 
-# Reading
-
-
-@frozen
-class Reached:
-    """How far a list was read.
-
-    Attributes:
-        moment: All records before it have been handed out.
-        seen: Those of the moment itself that have been: hashes of their content, by hashes of
-            their keys.
-    """
-
-    moment: datetime
-    seen: dict[int, int]
-
-
-@define(kw_only=True)
-class ChangeWalk(Walk):
+@define
+class Changes:
     """A walk along the records that were changed at or after a moment, oldest first.
 
     Attributes:
-        changes: Which records to ask for.
-        size: Number of records in a page, if it need not be larger.
-        keys: Reads the keys of records.
+        request: For the list in the order of the field, without the filter by moment.
+        start: Where to begin; its query is a moment.
+        changed_by: The field.
+        parameter: Name of the query parameter for filters.
+        text: The filter up to its comparison with a moment.
+        size: Items per page, if nothing asks for more.
     """
 
-    changes: ChangesFilter
+    request: Request
+    start: Cursor
+    changed_by: str
+    parameter: str
+    text: str
     size: int
-    keys: Keys
+    _since: str = ""
+    """Where to go on behind the current page: all before it has come."""
+    _before: str = ""
+    """The place before the current page: nothing before it is missing."""
+    _asked_from: str = ""
+    """The moment that the current page was read from."""
+    _now: str = ""
+    """The service's own time at its answer."""
+    _known: dict[bytes, _Record] = Factory(dict)
+    """What was handed out, of `_before` and later, by hash of the id."""
+    _fresh: list[tuple[bytes, _Record]] = Factory(list)
+    """What is to be handed out of the current page, likewise."""
+    _tie: _Tie | None = None
+    _passes: int = 0
+    _largest: int = LARGEST_PAGE
 
-    _dates: Keys = field(init=False)
-    _reached: Reached = field(init=False)
-    """After the current page."""
-    _before: Reached = field(init=False)
-    """Before the current page."""
-    _page: RawPage = field(init=False, default=NO_PAGE)
-    """The current page; records that were handed out before come first."""
-    _moments: list[datetime] = field(init=False, factory=list)
-    """When its records were changed."""
-    _done: int = field(init=False, default=0)
-    """Records handed out before the current page."""
-    _doubles: int = field(init=False, default=0)
-    """Records of the current page that were handed out before."""
-    _largest: int = field(init=False, default=LARGEST_PAGE)
-    """Most records that the service returns in a page."""
-
-    def __attrs_post_init__(self) -> None:
+    def first(self) -> str:
+        """Return the query of the first page."""
         marks = self.start.marks
-        seen = dict(zip(marks[::2], marks[1::2], strict=False))
-        self.total = self.start.total
-        self._dates = Keys.of(self.changes.field, bytes)
-        self._reached = Reached(self.changes.moment_in(self.start.params), seen)
-        self._before = self._reached
-        self.start_over(self._plan(0))
+        for at in range(0, len(marks), 2 * _HASH):
+            record = _Record(marks[at + _HASH : at + 2 * _HASH])
+            self._known[marks[at : at + _HASH]] = record
+        self._since = self._before = self._asked_from = self.start.query
+        return self._from_moment()
 
-    # What to fetch
+    # What to request
 
-    def beyond(self, tail: PageRequest) -> PageRequest | None:
-        """Return None: where the next page begins is known only when *tail* has arrived."""
-        return None
+    def _query(self, comparison: str, size: int, page: int = 1) -> str:
+        changes = {"page": str(page), "pageSize": str(size), self.parameter: self.text + comparison}
+        return self.request.with_params(**changes).target.partition("?")[2]
 
-    def _plan(self, least: int) -> PageRequest:
-        """Return the next page: at least *least* records, and twice those that come again."""
-        size = self.size
-        while size < max(least, 2 * len(self._reached.seen)):
-            size *= GROWTH
-        return self._page_request(min(size, self._largest))
+    def _from_moment(self) -> str:
+        """Request all from the moment on, in a page with room for what is known of it."""
+        again = sum(one.moment in {None, self._since} for one in self._known.values())
+        return self._query(f">={self._since}", min(self.size + again, self._largest))
 
-    def _page_request(self, size: int) -> PageRequest:
-        params = self.changes.params(self.request, self._reached.moment, size)
-        return PageRequest(params=params, number=1, size=size)
+    def _next_of(self, tie: _Tie) -> str:
+        return self._query(tie.which, min(self.size, self._largest), tie.page)
 
-    def skip_head(self) -> bool:
-        """Return False: a first page always exists."""
-        return False
+    def smaller(self, query: str, done: int) -> str | None:
+        """Go on from the moment in pages of half the size."""
+        size = size_in(query) // 2
+        if size < 1:
+            return None
+        self.size = self._largest = size
+        self._tie = None
+        return self._from_moment()
+
+    def ahead(self, query: str, opened: Opened, limit: float) -> Iterator[str]:
+        """Yield nothing: where the page after the next begins is known only then."""
+        return iter(())
 
     # What came of it
 
-    def opened(self, page: RawPage, size: int, now: float = 0.0) -> tuple[RawPage, int]:
-        """Make the head's answer the current page; see `Walk.opened`.
+    def opened(self, query: str, page: RawPage) -> Opened:
+        """Note that *page* answered *query*."""
+        self._advance()
+        self._asked_from, self._now = self._since, write_moment(page.answered_at)
+        keys = read_keys(page.raws, self.changed_by)
+        moments = self._moments(keys)
+        raws, fresh = list[Raw](), list[tuple[bytes, _Record]]()
+        for raw, key, moment in zip(page.raws, keys, moments, strict=True):
+            record = _Record(_hash(bytes(raw)), moment)
+            mark = record.content if key.id is None else _hash(key.id.encode())
+            known = self._known.get(mark)
+            if known is not None and known.content == record.content:
+                self._known[mark] = record
+            else:
+                fresh.append((mark, record))
+                raws.append(raw)
+        if page.size and page.size < size_in(query) and _has_more(page):
+            self._largest = page.size
+        if self._tie is None:
+            following = self._after(page, keys)
+        else:
+            self._tie.ids |= {
+                key.id or bytes(raw) for key, raw in zip(keys, page.raws, strict=True)
+            }
+            following = self._after_tie(self._tie, page)
+        if following is None:  # what was not met was changed or deleted
+            self._known = {mark: one for mark, one in self._known.items() if one.moment}
+        self._fresh = fresh
+        return Opened(page, raws, following)
 
-        Raises:
-            PaginationError: The service did not filter or order by the field, or more records
-                were changed at one moment than a page holds.
-        """
-        wanted = self.pages[0]
-        self.check_number(wanted, page.number)
-        moments = self._read_moments(page)
-        again = self._were_seen(page, moments)
-        following = self._following(wanted, page, moments)
-        self.open_head(size)
-        self._done, self._doubles = self.offered, sum(again)
-        self.offered += page.count - self._doubles
-        self.total = None if page.total is None else self._count(page.total)
-        # Those seen before have the earliest moment of the page, so it stays in order.
-        order = sorted(range(page.count), key=lambda index: not again[index])
-        self._page = evolve(page, raws=[page.raws[index] for index in order])
-        self.current, self._moments, self._before = wanted, moments, self._reached
-        self._reached = self._after(page.count)
-        self.start_over(*([self._plan(following)] if following is not None else []))
-        return self._page, self._doubles
+    def _advance(self) -> None:
+        """Note that the current page was handed out as a whole."""
+        self._known.update(self._fresh)
+        self._fresh = []
+        before, self._before = self._before, self._bounded(self._since)
+        if self._before > before:
+            self._known = dict(_since(self._known.items(), self._before))
 
-    def _read_moments(self, page: RawPage) -> list[datetime]:
-        name, since = self.changes.field, self._reached.moment
-        try:
-            moments = list(map(parse_utc, self._dates.read(page.raws)))
-        except (TypeError, ValueError) as error:
-            what = f"a record has no date in {name} ({error})"
-            raise self.error(f"{what}; name the field that has one with changed_by=", 1) from None
-        if moments and min(moments) < since:
-            what = f"{name} from {write_moment(since)} on was requested, but {min(moments)} came"
-            raise self.error(f"{what}: the service does not filter by it", 1)
+    def _bounded(self, moment: str) -> str:
+        """Return the place when all from `_asked_from` to *moment* has come, as of `_now`."""
+        if self._asked_from > self._before:  # what was written between them meanwhile has not come
+            return self._before
+        return max(self._before, min(moment, self._now))
+
+    def _moments(self, keys: list[Key]) -> list[str]:
+        name, since = self.changed_by, self._since
+        moments = [key.modified for key in keys if key.modified is not None]
+        if len(moments) < len(keys):
+            what = f"a record has no date in {name}; name the field that has one with changed_by="
+            raise self._error(what)
         if any(later < earlier for earlier, later in pairwise(moments)):
-            raise self.error(f"the records are not in the order of {name}, as requested", 1)
+            raise self._error(f"the records are not in the order of {name}, as requested")
+        if moments and (moments[0] < since or (self._tie and moments[-1] > since)):
+            what = f"records with {name}{'=' if self._tie else '>='}{since} were requested"
+            came = moments[0] if moments[0] < since else moments[-1]
+            raise self._error(f"{what}, but {came} came: the service does not filter by it")
         return moments
 
-    def _were_seen(self, page: RawPage, moments: list[datetime]) -> list[bool]:
-        """Return for each record of *page* whether it was handed out as it is."""
-        since, seen = self._reached.moment, self._reached.seen.items()
-        return [
-            moment == since and bool(seen) and self._marks(raw) in seen
-            for raw, moment in zip(page.raws, moments, strict=True)
-        ]
+    def _after(self, page: RawPage, keys: list[Key]) -> str | None:
+        last = (keys[-1].modified if keys else None) or self._since
+        if last > self._since:
+            self._since, self._passes = last, 0
+        elif _has_more(page):
+            return self._begin_tie({key.written for key in keys})
+        return self._from_moment() if _has_more(page) else None
 
-    def _marks(self, raw: Raw) -> tuple[int, int]:
-        """Return hashes of a record's key and content. Without a key, the content is the key."""
-        content = mark(bytes(raw))
-        key = self.keys.read([raw])[0]
-        return content if key is None else mark(key), content
-
-    def _following(self, wanted: PageRequest, page: RawPage, moments: list[datetime]) -> int | None:
-        """Return the minimum size of the page after *page*; None at the end of the list."""
-        size = wanted.size or 0
-        if page.size and page.size < size:
-            self._largest = size = page.size
-        if not _has_more(page, size):
-            return None
-        if moments and moments[-1] > self._reached.moment:
-            return 0
-        if size >= self._largest:
-            since = write_moment(self._reached.moment)
-            raise self.error(
-                f"a page of {size} records ended before all with {self.changes.field} {since}, "
-                "and behind it some could be missed; narrow the list with query=, or read it "
-                "once without changed_since=",
-                1,
+    def _begin_tie(self, texts: set[str | None]) -> str:
+        """Read the records of the moment by themselves, since they fill a page."""
+        self._passes += 1
+        if self._passes > MOST_PASSES or not texts:
+            raise self._error(
+                f"more records than a page have {self.changed_by} {self._since}, and they cannot "
+                f"be read by {self.changed_by}=, or change too often"
             )
-        return size + 1
+        text = texts.pop() if len(texts) == 1 else None
+        if text and not re.search(r"\.\d{7}", text):
+            self._tie = _Tie(f"={text}", f">{text}")
+        else:  # what is written with more digits may be compared with fewer
+            end = write_moment(parse_utc(self._since) + timedelta(microseconds=1))
+            self._tie = _Tie(f">={self._since}&&{self.changed_by}<{end}", f">={end}")
+        return self._next_of(self._tie)
 
-    def _after(self, taken: int) -> Reached:
-        """Return how far the list was read by the first *taken* records of the current page."""
-        before = self._before
-        moment = self._moments[taken - 1] if taken else before.moment
-        first = bisect_left(self._moments, moment, 0, taken)
-        new = dict(map(self._marks, self._page.raws[first:taken]))
-        return Reached(moment, {**before.seen, **new} if moment == before.moment else new)
+    def _after_tie(self, tie: _Tie, page: RawPage) -> str:
+        total, size = page.total or 0, page.size or self.size
+        if tie.total is None:  # page 1 comes again as the last one, if there are others
+            tie.total, tie.page = total, -(-total // size) if total > page.count else 0
+        else:
+            tie.page -= 1
+        tie.grew |= total > tie.total
+        if tie.page:
+            return self._next_of(tie)
+        self._tie = None
+        if total and len(tie.ids) >= total and not tie.grew:
+            return self._query(tie.behind, self.size)
+        return self._from_moment()
 
-    def _count(self, records: int) -> int:
-        """Return how many were handed out after the first *records* of the current page."""
-        return self.start.done + self._done + max(records - self._doubles, 0)
+    def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
+        """Return the place behind the first *taken* items of a page, of *done* in all."""
+        moment = self._before
+        if taken >= len(self._fresh):
+            moment = self._bounded(self._since)
+        elif taken:
+            moment = self._bounded(self._fresh[taken - 1][1].moment or moment)
+        known = dict(_since([*self._known.items(), *self._fresh[:taken]], moment))
+        marks = b"".join(mark + record.content for mark, record in known.items())
+        return Cursor(self.start.of, moment, 0, done, opened.page.total, marks)
 
-    # Where it is
-
-    def position(self, taken: int) -> Position:
-        """Return the place after the first *taken* items of the current page."""
-        if self.current is None:
-            return self.start
-        reached = self._after(taken)
-        return Position(
-            params=self.changes.params(self.request, reached.moment, self.size),
-            done=self._count(taken),
-            total=self.total,
-            marks=tuple(chain.from_iterable(reached.seen.items()))[-2 * MOST_MARKS :],
-        )
+    def _error(self, what: str) -> PaginationError:
+        return list_error(self.request, what, 1)
 
 
-def _has_more(page: RawPage, size: int) -> bool:
-    """Whether the list may go on behind *page*: by its links or, without any, total and count."""
-    if any(astuple(page.links)):
-        return page.links.next is not None
-    # A total alone is no evidence that a full page is the last one.
-    return page.count >= size or (page.total or 0) > page.count
+def _hash(text: bytes) -> bytes:
+    return blake2s(text, digest_size=_HASH).digest()
+
+
+def _since(
+    records: Iterable[tuple[bytes, _Record]], moment: str
+) -> Iterator[tuple[bytes, _Record]]:
+    """Yield the records of *moment* and later, and those of which only the cursor says so."""
+    return (one for one in records if one[1].moment is None or one[1].moment >= moment)
+
+
+def _has_more(page: RawPage) -> bool:
+    links = page.links
+    if any((links.self_, links.current, links.next, links.previous)):
+        return links.next is not None
+    return page.count >= (page.size or 1)

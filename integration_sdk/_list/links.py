@@ -1,110 +1,282 @@
-"""Reads the query of a ``next`` link.
+"""Follows the links of a list, and knows places in it.
 
-A link is text from the service's answer. Only its query is used, with the path of the caller's
-request, so a link cannot lead the request, and the API key in it, to another host or path. A link
-that tries raises `UnsafeLink`.
-
-A query with more parameters than page, page size and the caller's own may contain anything (a
-token of bytes, a flag without a value), so it is sent back unchanged.
+A page is known by the text of its query, and a link's query is sent back as it came, with the path
+of the caller's request: so a link can lead neither the request nor the key in it elsewhere.
 """
 
 from __future__ import annotations
 
-from typing import Final
-from urllib.parse import quote, unquote, urlencode, urlsplit
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import blake2s
+from typing import Final, Protocol
+from urllib.parse import parse_qsl, quote, unquote
 
-from attrs import define, frozen
+import msgspec
+from attrs import Factory, define, field, frozen
+from msgspec import Raw
 from yarl import URL
 
-from integration_sdk._http.requests import Params, Request
-from integration_sdk._list.cursor import PLACE, number_of, read_query
-from integration_sdk.errors import UnsafeLink
+from integration_sdk._http.requests import Request
+from integration_sdk._list.page import RawPage
+from integration_sdk.errors import ConfigurationError, PaginationError
 
-LONGEST: Final = 1 << 15
-"""Characters of a link: more than servers take. Some URLs are remembered, here and in yarl."""
-_NOWHERE: Final = "http://base.invalid"
-"""Used if the base URL is not known; a link that names a host is then refused."""
+MOST_EMPTY: Final = 1_000
+"""Empty pages in a row that are followed."""
+LONGEST_LINK: Final = 1 << 15
+"""Characters; more than servers take."""
+_NUMBER: Final = re.compile(r"(?:^|(?<=&))page=(\d{1,18})(?=&|$)")
+_SIZE: Final = re.compile(r"(?:^|(?<=&))pageSize=(\d{1,4})(?=&|$)")
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
+_PLACE: Final = frozenset({"page", "pageSize"})
+
+
+# Places
+
+
+class Cursor(msgspec.Struct, array_like=True, frozen=True):
+    """A place in a list, between two items.
+
+    Attributes:
+        of: Fingerprint of the list, so that another one refuses the cursor.
+        query: Of the page that holds the next item; of a list of changes, the moment.
+        skip: Items of that page that were handed out.
+        done: Items handed out so far, earlier runs included.
+        total: ``totalResults`` as last answered.
+        marks: Of changes: hashes, 8 bytes each, of what was handed out from the moment on.
+    """
+
+    of: str
+    query: str
+    skip: int = 0
+    done: int = 0
+    total: int | None = None
+    marks: bytes = b""
+
+    def __str__(self) -> str:
+        payload = msgspec.msgpack.encode(self)
+        check = blake2s(payload, digest_size=4).digest()  # of damage, not of forgery
+        return f"2.{urlsafe_b64encode(check + payload).decode().rstrip('=')}"
+
+
+def read_cursor(text: str, of: str, path: str) -> Cursor:
+    """Return the place that *text* names, in the list with the fingerprint *of*.
+
+    Raises:
+        ConfigurationError: It is damaged, or belongs to another list or version.
+    """
+    version, _, body = text.partition(".")
+    if version.isdecimal() and version != "2":
+        raise ConfigurationError(
+            f"this cursor is of version {version}, which this SDK does not read; start afresh"
+        )
+    cursor = None
+    try:
+        packed = urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        cursor = msgspec.msgpack.decode(packed[4:], type=Cursor)
+    except (ValueError, msgspec.MsgspecError):
+        pass
+    if cursor is None or str(cursor) != text:
+        raise ConfigurationError("this cursor is damaged: pass a list's cursor as it was, in full")
+    if cursor.of != of:
+        raise ConfigurationError(
+            f"this cursor belongs to another list than {path} with this filter and order"
+        )
+    return cursor
+
+
+def fingerprint(request: Request, *more: str | None) -> str:
+    """Return what tells the list of *request* from others."""
+    which = sorted(pair for pair in request.params if pair[0] not in _PLACE)
+    return blake2s(msgspec.json.encode([request.path, which, more]), digest_size=6).hexdigest()
+
+
+def number_in(query: str) -> int | None:
+    """Return the page number in *query*; None if it has none, or several."""
+    found = _NUMBER.findall(query)
+    return int(found[0]) if len(found) == 1 else None
+
+
+def size_in(query: str) -> int:
+    """Return the page size in *query*; 0 if it has none."""
+    found = _SIZE.search(query)
+    return int(found[1]) if found else 0
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two queries ask for the same page."""
+    return one == other or sorted(parse_qsl(one, True)) == sorted(parse_qsl(other, True))
+
+
+def in_smaller_pages(place: Cursor, size: int) -> Cursor | None:
+    """Return *place* in pages of *size*; None unless all pages before it were full."""
+    number, own = number_in(place.query), size_in(place.query)
+    if number is None or not 0 < size < own or (number - 1) * own + place.skip != place.done:
+        return None
+    query = _numbered(_SIZE.sub(f"pageSize={size}", place.query), place.done // size + 1)
+    return msgspec.structs.replace(place, query=query, skip=place.done % size)
+
+
+def _numbered(query: str, number: int) -> str:
+    return _NUMBER.sub(f"page={number}", query)
+
+
+# Walks
 
 
 @frozen
-class Link:
-    """The query of a link.
+class Opened:
+    """A page to hand out.
 
     Attributes:
-        params: Its parameters.
-        query: The query as text to send; None if `params` is enough.
-        number: The page number; None if the link does not say.
-        sizeless: Whether it differs from the first request in nothing but the missing page size.
+        page: The answer.
+        raws: Its items that are to be handed out.
+        following: The query of the next page; None at the end.
+        problem: Why the list cannot be read on behind these items.
     """
 
-    params: Params
-    query: str | None
-    number: int | None
-    sizeless: bool
+    page: RawPage
+    raws: Sequence[Raw]
+    following: str | None
+    problem: PaginationError | None = None
+
+
+class Walk(Protocol):
+    """Decides which page comes next, without I/O."""
+
+    request: Request
+    start: Cursor
+
+    def first(self) -> str:
+        """Return the query of the first page."""
+
+    def opened(self, query: str, page: RawPage) -> Opened:
+        """Note that *page* answered *query*.
+
+        Raises:
+            PaginationError: It is not what was requested.
+        """
+
+    def ahead(self, query: str, opened: Opened, limit: float) -> Iterator[str]:
+        """Yield queries that will probably follow the one after *query*, for *limit* items."""
+
+    def smaller(self, query: str, done: int) -> str | None:
+        """Return what to request after *query* was answered by too large a page, if anything."""
+
+    def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
+        """Return the place behind the first *taken* items of a page, of *done* in all."""
+
+
+def list_error(request: Request, what: str, page: int | None) -> PaginationError:
+    """Return an error that says that the list cannot be read on."""
+    text = f"{request}: {what}; the list cannot be read on from here"
+    return PaginationError(text, page=page, **request.facts)
 
 
 @define
-class LinkReader:
-    """Reads the links of one list.
+class Links:
+    """Follows the ``next`` links.
 
-    Attributes:
-        request: The request for the first page.
-        base_url: The URL of the service, which absolute links must have.
+    As long as a link is the page's own query with the next number, later pages can be requested
+    before their links are known. Each link is compared when it arrives, and wins.
     """
 
     request: Request
     base_url: str
+    start: Cursor
+    _own: frozenset[str] = field(init=False)
+    """Names of the request's own parameters."""
+    _seen: set[str] = Factory(set)
+    _empty: int = 0
 
-    def read(self, href: str, *, page: int | None) -> Link:
-        """Return the query of *href*, a link found on *page*.
+    def __attrs_post_init__(self) -> None:
+        self._own = frozenset(name for name, _ in self.request.params)
 
-        Raises:
-            UnsafeLink: It leads to another host or path, or is too long.
-        """
-        fault = "is too long" if len(href) > LONGEST else "leads away from this list"
+    def first(self) -> str:
+        """Return the query of the first page."""
+        self._seen.add(self.start.query)
+        return self.start.query
+
+    def opened(self, query: str, page: RawPage) -> Opened:
+        """Note that *page* answered *query*."""
+        wanted = number_in(query)
+        if None not in (wanted, page.number) and wanted != page.number:
+            what = f"page {wanted} was requested, but page {page.number} was returned"
+            raise list_error(self.request, what, wanted)
+        raws = page.raws[self.start.skip :] if query == self.start.query else page.raws
         try:
-            query = urlsplit(href).query
-            # Most links are a bare path, or a query: those name no host.
-            is_safe = len(href) <= LONGEST and self._stays(href)
-        except ValueError:
-            is_safe = False
-        if not is_safe:
-            raise UnsafeLink(
-                f"{self.request}, page {page}: its next link {href!r:.500} {fault}; "
-                "it was not followed and nothing was sent there",
-                page=page,
-                **self.request.facts,
-            )
-        params = read_query(query)
-        names, own = {name for name, _ in params}, {name for name, _ in self.request.params}
-        # Parameters that the request did not have may stand for any page.
-        default = 1 if names <= own else None
-        number = number_in(params) if "page" in names else default
-        sizeless = "page" in names and names <= own - {"pageSize"}
-        return Link(params, self._text(query, params), number, sizeless)
+            return Opened(page, raws, self._following(query, page))
+        except PaginationError as problem:  # the page came as requested, so its items are good
+            return Opened(page, raws, None, problem)
+
+    def _following(self, query: str, page: RawPage) -> str | None:
+        if page.links.next is None:
+            return None
+        here = number_in(query) or page.number
+        following = self._read(page.links.next, query, here)
+        self._empty = 0 if page.count else self._empty + 1
+        if self._empty > MOST_EMPTY:
+            what = f"{self._empty} pages in a row are empty, and each links to another"
+            raise list_error(self.request, what, here)
+        number = number_in(following)
+        if following in self._seen or (number and here and number <= here):
+            what = f"the next link of page {here} leads back to a page that was read already"
+            raise list_error(self.request, what, here)
+        self._seen.add(following)
+        return following
+
+    def _read(self, href: str, query: str, page: int | None) -> str:
+        """Return the query of a link that stays at this list."""
+        fault = "is too long" if len(href) > LONGEST_LINK else "leads away from this list"
+        if len(href) > LONGEST_LINK or not self._stays(href):
+            what = f"its next link {href!r:.500} {fault}; it was not followed"
+            raise list_error(self.request, f"page {page}: {what}", page)
+        following = quote(URL(href, encoded=True).raw_query_string, safe=_SENT_AS_IT_IS)
+        names = {name for name, _ in parse_qsl(following, True)}
+        if size_in(query) and "page" in names and names <= self._own - {"pageSize"}:
+            return f"{following}&pageSize={size_in(query)}"  # without it, another page would come
+        return following
 
     def _stays(self, href: str) -> bool:
-        base = URL(self.base_url.rstrip("/") or _NOWHERE, encoded=True)
-        link = URL(f"{base}{self.request.path}", encoded=True).join(URL(href, encoded=True))
-        # A service behind a proxy that ends TLS may write http:// into its links.
-        same_port = link.port == base.port or link.explicit_port is base.explicit_port is None
-        if link.scheme not in {"http", "https"} or link.host != base.host or not same_port:
+        # Where the base URL is not known, a link that names a host is refused.
+        base = URL(self.base_url.rstrip("/") or "http://base.invalid", encoded=True)
+        try:
+            own = URL(f"{base}{self.request.path}", encoded=True)
+            link = own.join(URL(href, encoded=True))
+            is_host = link.scheme in {"http", "https"} and link.host == own.host
+            is_port = link.port == own.port or link.explicit_port is own.explicit_port is None
+        except ValueError:
             return False
-        # The service may write an id in another case than the caller.
-        path = unquote(link.raw_path).rstrip("/").casefold()
-        own = unquote(self.request.path).casefold()
-        return path in {unquote(base.raw_path).rstrip("/").casefold() + own, own}
+        # A proxy that ends TLS may make it http://, and an id may come in another case.
+        paths = {unquote(path).casefold() for path in (own.raw_path, self.request.path)}
+        return is_host and is_port and unquote(link.raw_path).rstrip("/").casefold() in paths
 
-    def _text(self, query: str, params: Params) -> str | None:
-        if {pair for pair in params if pair[0] not in PLACE} <= {*self.request.params}:
-            return None
-        text = quote(query, safe=_SENT_AS_IT_IS)
-        anew = urlencode(params, quote_via=quote, safe="")
-        return None if sorted(text.split("&")) == sorted(anew.split("&")) else text
+    def ahead(self, query: str, opened: Opened, limit: float) -> Iterator[str]:
+        """Yield the pages behind the following one, if its link is the next number of *query*."""
+        number, page, following = number_in(query), opened.page, opened.following
+        if number is None or following is None or not page.size or page.total is None:
+            return
+        if not same(_numbered(query, number + 1), following):
+            return
+        last = min(page.total, number * page.size + limit)
+        while (number := number + 1) * page.size < last:
+            yield _numbered(following, number + 1)
 
+    def smaller(self, query: str, done: int) -> str | None:
+        """Return the page of half the size that holds the item behind the first *done*."""
+        place = msgspec.structs.replace(self.start, query=query, skip=0, done=done)
+        if query == self.start.query:
+            place = self.start
+        fewer = in_smaller_pages(place, size_in(query) // 2)
+        if fewer is not None:
+            self.start = fewer
+        return fewer.query if fewer else None
 
-def number_in(params: Params, name: str = "page") -> int | None:
-    """Return the number that *params* give for *name*; None if it is not one number."""
-    values = [value for known, value in params if known == name]
-    return number_of(values[0]) if len(values) == 1 else None
+    def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
+        """Return the place behind the first *taken* items of a page, of *done* in all."""
+        skip = opened.page.count - len(opened.raws) + taken
+        at = (query, skip)
+        if taken == len(opened.raws) and opened.following is not None:
+            at = (opened.following, 0)
+        return Cursor(self.start.of, *at, done, opened.page.total)

@@ -1,394 +1,330 @@
-"""One reading of a list: fetches the pages that the walk wants, and decodes their items.
+"""One reading of a list: requests pages ahead, keeps them in order, and knows its place.
 
-The walk decides which pages to fetch. Each page is fetched by a task of its own; what comes ahead
-is kept as bytes until its turn. Items are handed out in slices of about 1.5 ms: a slice is a plain
-iterator, so an item costs no task switch, and the event loop runs between slices.
-
-A reading that ends, in whatever way, cancels its requests. A page or chunk counts as handed out
-when it is complete; until then the cursor stays at its beginning.
+The walk decides which page comes next. A page that is requested ahead is kept as bytes until its
+turn. A reading that ends, in whatever way, cancels its requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
-from itertools import islice
-from typing import Any, Final, Generic, Literal, TypeVar
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
+from itertools import chain, islice
+from operator import length_hint
+from typing import Any, Final
 
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
+from msgspec import Raw
 
 from integration_sdk._http.requests import Priority, Request
-from integration_sdk._http.responses import FetchPage, Response, check, not_json
-from integration_sdk._http.statuses import Scope, scope_of
-from integration_sdk._list.cursor import Position, number_of, write_cursor
-from integration_sdk._list.drift import DriftWatch, ListProgress, ListReport, shortfall
-from integration_sdk._list.page import ItemReader, PageItems, RawPage
-from integration_sdk._list.walk import PageRequest, Walk
+from integration_sdk._http.responses import Fetch, Response, check, not_json
+from integration_sdk._list.links import Cursor, Links, Opened, Walk, number_in, same
+from integration_sdk._list.page import RawPage, read_page
+from integration_sdk._options_given import MIB
+from integration_sdk._records.codec import mended
+from integration_sdk._records.items import ItemReader
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._text import warn_if_legacy
-from integration_sdk._warnings import warn
 from integration_sdk.errors import (
-    AnswerLost,
-    ApiError,
-    BadRequest,
-    DriftWarning,
     IntegrationError,
     InvalidItem,
     MalformedResponse,
-    NotFound,
     ResponseTooLarge,
-    ResultSetChanged,
 )
 
-T = TypeVar("T")
-MOST_DRIFT: Final = 100
-"""Maximum number of signs of drift in a report."""
-SLICE_SECONDS: Final = 0.0015
-FIRST_SLICE: Final = 64
-SMALLEST_SLICE: Final = 8
-LARGEST_SLICE: Final = 4096
-OnDrift = Literal["report", "warn", "raise", "repair"]
+logger = logging.getLogger("integration_sdk.list")
 OnInvalid = Callable[[InvalidItem], object]
+SLICE: Final = 64
+"""Items that are decoded before the event loop runs again."""
+
+
+@define(kw_only=True)
+class ListReport:
+    """Counts of a reading so far; at its end, *items* and *total* tell whether all came.
+
+    Attributes:
+        pages: Pages read.
+        items: Items handed out.
+        requests: Requests sent, including pages requested ahead and retries.
+        waits: Seconds spent waiting for rate limits and between retries.
+        invalid: Items that did not fit the model.
+        first_total: ``totalResults`` as first answered; None if the service did not say.
+        total: ``totalResults`` as last answered.
+    """
+
+    pages: int = 0
+    items: int = 0
+    requests: int = 0
+    waits: float = 0.0
+    invalid: int = 0
+    first_total: int | None = None
+    total: int | None = None
 
 
 @frozen
-class _Sent:
-    """A page that was requested; *ahead*: before it was needed."""
+class Source:
+    """What a reading reads.
 
-    task: asyncio.Task[Response | Exception]
-    ahead: bool
+    Attributes:
+        fetch: Sends a request.
+        request: For the list.
+        reader: Decodes items.
+        prefetch: Pages to request ahead.
+        max_bytes: Bytes of pages to hold, approximately.
+        on_invalid: Called with each item that does not fit the model, instead of raising.
+    """
+
+    fetch: Fetch
+    request: Request
+    reader: ItemReader
+    prefetch: int
+    max_bytes: int
+    on_invalid: OnInvalid | None
 
 
 @define(eq=False)
-class ListReader(Generic[T]):
-    """One reading of a list, from the walk's start to its end.
+class Reading:
+    """One reading of a list, of at most *limit* items."""
 
-    Attributes:
-        walk: Decides which pages to fetch, and where the list ends.
-        reader: Decodes pages and items.
-        fetch: Sends a request.
-        clock: Seconds, monotonic; for slices and progress.
-        on_invalid: Called with each item that does not fit the model, instead of raising.
-        on_drift: What to do about a sign of drift.
-        watch: Looks for signs of drift; None if the walk itself does.
-        want_extra: Whether to read a page's unknown fields.
-        one_call: Whether a single page is wanted, as one call among others: it is then repeated
-            as often as the retry policy says, and not for as long as its timeout lasts.
-        timeout: Seconds to wait for a page; None for no limit.
-        report: Statistics so far.
-        items: The current page and its items; None before the first.
-        held_at: Where `position` stays while a page or chunk is being filled; None between two.
-    """
-
+    source: Source
     walk: Walk
-    reader: ItemReader
-    fetch: FetchPage
-    clock: Callable[[], float]
-    on_invalid: OnInvalid | None = None
-    on_drift: OnDrift = "report"
-    watch: DriftWatch | None = None
-    want_extra: bool = False
-    one_call: bool = False
-    timeout: float | None = None
-    report: ListReport = field(factory=ListReport)
-
-    items: PageItems | None = field(init=False, default=None)
-    held_at: Position | None = field(init=False, default=None)
-    _stopped_at: Position | None = field(init=False, default=None)
-    """Where the reading ended; None until then."""
-    _sent: dict[PageRequest, _Sent] = field(init=False, factory=dict)
-    _deadline: float = field(init=False, default=math.inf)
-    """When the head is no longer waited for, on the loop's clock."""
-    _began: float | None = field(init=False, default=None)
-    _last_pause: float = field(init=False, default=0.0)
-    _slice: int = field(init=False, default=FIRST_SLICE)
-    """Items in the next slice, adapted to how long the last one took."""
-    _handed: int = field(init=False, default=0)
-    _handed_at: float = field(init=False, default=0.0)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """End the reading with the block: no task is left, and an error says where to go on."""
-        try:
-            yield
-        except IntegrationError as error:
-            error.cursor = error.cursor or self.cursor
-            raise
-        finally:
-            self._stopped_at = self.position
-            self.walk.offered -= self.items.left if self.items else 0
-            self.items = None
-            if cancelled := self._cancel(list(self._sent)):
-                await asyncio.wait(cancelled)
-
-    # Items
-
-    async def more(self) -> Iterator[T] | None:
-        """Return an iterator over the next few items; None at the end of the list.
-
-        The iterator decodes each item when it is taken. Pass any exception it raises to `unfit`.
-        """
-        self._end_slice()
-        while not self._left:
-            if not await self._open_next():
-                return None
-        await self._breathe()
-        return self._next_slice()
-
-    async def next_page(self) -> list[T] | None:
-        """Open the next page and return all its items; None at the end of the list."""
-        self.held_at = self.position
-        if not await self._open_next():
-            return None
-        items: list[T] = []
-        while self._left:
-            self.collect(items, self._next_slice())
-            self._end_slice()
-            await self._breathe()
-        self.held_at = None
-        return items
-
-    def collect(self, items: list[T], ready: Iterable[T]) -> None:
-        """Append *ready* to *items*; pass items that do not fit to `unfit`."""
-        while True:
-            try:
-                return items.extend(ready)
-            except Exception as error:  # a model's own code may raise anything
-                self.unfit(error)
-
-    def unfit(self, error: Exception) -> None:
-        """Pass an item that could not be decoded to ``on_invalid``, or raise.
-
-        Raises:
-            InvalidItem: There is no ``on_invalid``.
-        """
-        assert self.items is not None  # noqa: S101  # only an open page has items to decode
-        invalid = self.items.invalid(error, self.walk.request)
-        if self.walk.limit is not None:
-            self.walk.limit += 1  # it counts items that fit
-        invalid.cursor = self.cursor
-        self.report.invalid += 1
-        if self.on_invalid is None:
-            raise invalid from error
-        self.on_invalid(invalid)
-
-    @property
-    def _left(self) -> int:
-        """Number of items of the current page that are still to be handed out."""
-        if self.items is None:
-            return 0
-        if self.walk.limit is None:
-            return self.items.left
-        return min(self.items.left, self.walk.limit - self._count())
-
-    async def _breathe(self) -> None:
-        """Let the event loop run if it has not run for half of `SLICE_SECONDS`."""
-        now = self.clock()
-        if self._began is None:
-            self._began = self._last_pause = now
-        if now - self._last_pause >= SLICE_SECONDS / 2:
-            await asyncio.sleep(0)
-            self._last_pause = self.clock()
-
-    def _next_slice(self) -> Iterator[Any]:
-        assert self.items is not None  # noqa: S101  # _left said so
-        self._handed, self._handed_at = min(self._slice, self._left), self.clock()
-        return islice(self.items.values, self._handed)
-
-    def _end_slice(self) -> None:
-        """Choose the size of the next slice by how long it took to take the last one."""
-        took = self.clock() - self._handed_at
-        if self._handed and took > 0:
-            fitting = int(self._handed * SLICE_SECONDS / took)
-            self._slice = max(SMALLEST_SLICE, min(fitting, 2 * self._slice, LARGEST_SLICE))
-        self._handed = 0
+    limit: float
+    opened: Opened | None = field(init=False, default=None)
+    """The current page."""
+    query: str = field(init=False, default="")
+    """The query of the current page."""
+    held: int | None = field(init=False, default=None)
+    """Where the place stays while a page of items is being filled."""
+    _items: Iterator[Raw] = field(init=False, default=iter(()))
+    _done: int = field(init=False, default=0)
+    """Items of the list before the current page."""
+    _counts: ListReport = Factory(ListReport)
+    """Without the items of the current page."""
+    _unfit: int = field(init=False, default=0)
+    """Items of the current page that did not fit the model."""
+    _stopped: Cursor | None = field(init=False, default=None)
+    _ahead: deque[tuple[str, asyncio.Task[Response | Exception]]] = Factory(deque)
+    _tasks: set[asyncio.Task[Response | Exception]] = Factory(set)
+    """All requests ahead that have not ended."""
+    _more: Iterator[str] = field(init=False, default=iter(()))
+    """What may be requested ahead next."""
+    _size: int = field(init=False, default=0)
+    """Bytes of the current page."""
+    _usual: int = field(init=False, default=MIB)
+    """Bytes that a page is expected to have."""
 
     # Where it is
 
     @property
-    def position(self) -> Position:
-        """The place after the last item handed out."""
-        known = self._stopped_at or self.held_at
-        return known or self.walk.position(self.items.taken if self.items else 0)
+    def taken(self) -> int:
+        """Items of the current page that were taken."""
+        return len(self.opened.raws) - length_hint(self._items) if self.opened else 0
 
     @property
-    def cursor(self) -> str:
-        """`position` as a string."""
-        return write_cursor(self.walk.request, self.position)
+    def left(self) -> int:
+        """Items of the current page that may be taken next, at most a slice."""
+        room = self.limit - self._counts.items - self.taken + self._unfit
+        return int(min(length_hint(self._items), room, SLICE))
 
     @property
-    def progress(self) -> ListProgress:
-        """How far the reading has got, and how fast it is."""
-        walk, done = self.walk, self.position.done
-        total = walk.total
-        if total is not None and walk.limit is not None:
-            total = min(total, walk.start.done + walk.limit)
-        elapsed = 0.0 if self._began is None else self.clock() - self._began
-        rate = self._count() / elapsed if elapsed > 0 else 0.0
-        left = None if total is None else max(total - done, 0)
-        eta = left / rate if left is not None and rate else None
-        return ListProgress(done=done, total=total, rate=rate, eta=eta)
+    def cursor(self) -> Cursor:
+        """The place behind the last item that was handed out."""
+        if self._stopped is not None:
+            return self._stopped
+        if self.opened is None:
+            return self.walk.start
+        taken = self.taken if self.held is None else self.held
+        return self.walk.place(self.query, taken, self.opened, self._done + taken)
 
-    def current_report(self) -> ListReport:
-        """Return a copy of the report as of now."""
-        items = self._count() - self.report.invalid
-        return evolve(self.report, items=items, drift=[*self.report.drift])
+    @property
+    def report(self) -> ListReport:
+        """Counts so far."""
+        taken = self.taken if self.held is None else self.held
+        return evolve(self._counts, items=self._counts.items + taken - self._unfit)
 
-    def _count(self) -> int:
-        return self.walk.offered - (self.items.left if self.items else 0)
+    # Reading
 
-    # Pages
-
-    async def _open_next(self) -> bool:
-        """Make the next page the current one; False at the end of the list."""
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + (math.inf if self.timeout is None else self.timeout)
-        while (head := self.walk.head) is not None:
-            self._send(waiting=True)
-            await self._breathe()  # requests leave when the event loop runs
-            sent = self._sent[head]
-            response = await self._answer(head, sent)
-            if response is not None:
-                if self._open(response, await self._read(response, head)):
-                    return True
-                self._deadline = loop.time() + (math.inf if self.timeout is None else self.timeout)
-        return self._at_the_end()
-
-    def _send(self, *, waiting: bool) -> None:
-        """Request the pages that the walk wants now; all but an awaited one at low priority."""
-        loop = asyncio.get_running_loop()
-        for wanted in self.walk.to_fetch(waiting=waiting):
-            awaited = waiting and wanted is self.walk.head
-            request = evolve(
-                self.walk.request,
-                params=wanted.params,
-                raw_query=wanted.query,
-                priority=self.walk.request.priority if awaited else Priority.PREFETCH,
-            )
-            patience = None
-            if awaited and self.timeout is not None and not self.one_call:
-                patience = max(self._deadline - loop.time(), 0.0)
-            task = loop.create_task(self._fetch(wanted, request, patience))
-            self._sent[wanted] = _Sent(task, ahead=not awaited)
-
-    async def _fetch(
-        self, wanted: PageRequest, request: Request, patience: float | None
-    ) -> Response | Exception:
-        """Return the answer; an error is not raised, since nobody may await the task."""
+    async def pages(self) -> AsyncGenerator[Iterator[Any]]:
+        """Yield for each page an iterator that decodes its items as they are taken."""
+        self._done = self.walk.start.done
+        following: str | None = self.walk.first()
         try:
-            response = check(request, await self.fetch(request, patience=patience))
-        except Exception as error:
-            self.walk.failed(wanted)
-            self.report.requests += error.attempts if isinstance(error, IntegrationError) else 1
+            while following is not None and self.report.items < self.limit:
+                page, query = await self._page(following)
+                opened = self.walk.opened(query, page)
+                self._turn_to(opened, query)
+                self._aim(opened, query)
+                self._top_up()
+                await asyncio.sleep(0)  # requests leave when the event loop runs
+                if self._counts.pages == 1:
+                    warn_if_legacy(self.source.request, self.source.request.replacement)
+                yield self.source.reader.values(self._items)
+                if opened.problem is not None and self.report.items < self.limit:
+                    raise opened.problem
+                following = opened.following
+            if following is None:
+                self._compare_with_total()
+        except IntegrationError as error:
+            error.cursor = error.cursor or str(self.cursor)
+            raise
+        finally:
+            await self._end()
+
+    def _turn_to(self, opened: Opened, query: str) -> None:
+        counts, past = self._counts, len(self.opened.raws) if self.opened else 0
+        counts.items += past - self._unfit
+        counts.pages += 1
+        if opened.page.total is not None:
+            counts.total = opened.page.total
+            counts.first_total = counts.total if counts.first_total is None else counts.first_total
+        self._done += past
+        self._unfit = 0
+        self.opened, self.query, self._items = opened, query, iter(opened.raws)
+
+    def _compare_with_total(self) -> None:
+        total, done = self._counts.total, self._done + self.taken
+        if isinstance(self.walk, Links) and total is not None and done < total:
+            logger.warning("%s ended after %d of %d items", self.source.request, done, total)
+
+    def take(self) -> list[bytes]:
+        """Return what is left of the current page, undecoded."""
+        room = self.limit - self._counts.items - self.taken
+        return [bytes(raw) for raw in islice(self._items, int(min(length_hint(self._items), room)))]
+
+    def recovered(self, error: Exception) -> Iterator[Any]:
+        """Yield the item whose decoding raised *error* if only its text is broken.
+
+        Raises:
+            InvalidItem: It does not fit the model, and there is no ``on_invalid``.
+        """
+        if self.opened is None:
+            raise error
+        raw = bytes(self.opened.raws[self.taken - 1])
+        text = mended(raw)
+        if text != raw:
+            try:
+                yield next(self.source.reader.values(iter([text])))
+            except Exception as another:
+                error = another
+            else:
+                return
+        self._unfit_item(self.opened, error)
+
+    def _unfit_item(self, opened: Opened, error: Exception) -> None:
+        index = opened.page.count - len(opened.raws) + self.taken - 1
+        number, request = opened.page.number, self.source.request
+        what, path = self.source.reader.reason(error)
+        invalid = InvalidItem(
+            f"{request}, page {number}, item {index}: {what} at {path}; "
+            "correct the model, or pass on_invalid= to go on without such items",
+            page=number,
+            index=index,
+            item_path=path,
+            raw=bytes(opened.raws[self.taken - 1]),
+            **request.facts,
+        )
+        invalid.cursor = str(self.cursor)
+        self._unfit += 1
+        self._counts.invalid += 1
+        if self.source.on_invalid is None:
+            raise invalid from error
+        self.source.on_invalid(invalid)
+
+    # Requesting
+
+    def _aim(self, opened: Opened, query: str) -> None:
+        """Drop what was requested ahead if the link says something else; note what may be."""
+        following = opened.following
+        while self._ahead and (following is None or not same(self._ahead[0][0], following)):
+            self._ahead.popleft()[1].cancel()
+        left = self.limit - self.report.items - len(opened.raws)
+        if following is None or left <= 0:
+            self._more = iter(())
+        elif not self._ahead:
+            self._more = chain((following,), self.walk.ahead(query, opened, left))
+
+    def _top_up(self, waited_for: int = 0) -> None:
+        room = (self.source.max_bytes - self._size) // self._usual - waited_for
+        while len(self._ahead) < min(self.source.prefetch, room):
+            query = next(self._more, None)
+            if query is None:
+                return
+            task = asyncio.create_task(self._fetch(query, Priority.PREFETCH))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self._ahead.append((query, task))
+
+    def _cancel_ahead(self) -> None:
+        for _, task in self._ahead:
+            task.cancel()
+        self._ahead.clear()
+        self._more = iter(())
+
+    async def _page(self, query: str) -> tuple[RawPage, str]:
+        """Return the page of *query*, or where that is too large, a smaller one and its query."""
+        outcome = await self._outcome(query)
+        while isinstance(outcome, ResponseTooLarge):
+            smaller = self.walk.smaller(query, self._done + self.taken)
+            if smaller is None:
+                break
+            self._cancel_ahead()
+            query = smaller
+            outcome = await self._fetch(query, self.source.request.priority)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._size, self._usual = outcome.size, max(outcome.size, (self._usual + outcome.size) // 2)
+        return await self._read(outcome, query), query
+
+    async def _outcome(self, query: str) -> Response | Exception:
+        """Return what comes of *query*, requested ahead or now."""
+        if self._ahead:
+            _, task = self._ahead.popleft()
+            self._top_up(1)
+            try:
+                outcome = await task
+            except asyncio.CancelledError:
+                if current_task_cancelled():
+                    raise
+            else:
+                if not (isinstance(outcome, IntegrationError) and outcome.attempts == 0):
+                    return outcome
+        return await self._fetch(query, self.source.request.priority)
+
+    async def _fetch(self, query: str, priority: Priority) -> Response | Exception:
+        request = evolve(self.source.request, params=(), raw_query=query, priority=priority)
+        try:
+            response = check(request, await self.source.fetch(request))
+        except Exception as error:  # raised when the page has its turn
+            self._counts.requests += getattr(error, "attempts", 1)
             return error
-        self.walk.arrived(wanted, response.size)
-        self.report.requests += response.attempts
-        self.report.waits += response.waited
+        self._counts.requests += response.attempts
+        self._counts.waits += response.waited
         return response
 
-    async def _answer(self, head: PageRequest, sent: _Sent) -> Response | None:
-        """Return the answer for the page *head*; None if the walk has another head, or again."""
+    async def _read(self, response: Response, query: str) -> RawPage:
+        pieces, request = read_page(response), self.source.request
         try:
-            outcome = await sent.task
-        except asyncio.CancelledError:
-            if current_task_cancelled():
-                raise
-            self.walk.failed(head)  # somebody else has cancelled it
-            return None
-        finally:
-            del self._sent[head]
-        if isinstance(outcome, Response):
-            return outcome
-        if isinstance(outcome, NotFound | BadRequest) and self.walk.skip_head():
-            return None
-        # A page that was requested ahead, at low priority, may have failed only for that reason:
-        # it is requested once more.
-        if sent.ahead and asyncio.get_running_loop().time() < self._deadline:
-            return None
-        raise _advising(outcome, self._size_of(head))
-
-    def _size_of(self, head: PageRequest) -> int:
-        return number_of(dict(head.params).get("pageSize", "")) or 1
-
-    def _cancel(self, pages: Iterable[PageRequest]) -> list[asyncio.Task[Response | Exception]]:
-        tasks = [self._sent.pop(wanted).task for wanted in pages]
-        for task in tasks:
-            task.cancel()
-        return tasks
-
-    def _open(self, response: Response, page: RawPage) -> bool:
-        """Make *page* the current page; False if the walk cannot use it."""
-        before = self.items.page if self.items else None
-        total = self.walk.total
-        opened = self.walk.opened(page, response.size, self.clock())
-        self._cancel(self._sent.keys() - self.walk.pages)
-        if opened is not None:
-            shown, skip = opened
-            self.items = PageItems.of(shown, self.reader, skip)
-            self.report.pages += 1
-            self._send(waiting=False)
-            if self.report.pages == 1:
-                warn_if_legacy(self.walk.request, self.walk.request.replacement)
-        looked_again = opened is None or 0 < page.count <= opened[1]
-        if self.watch is not None and not looked_again:
-            self.walk.notes += self.watch.compare(before, page, total)
-        self._tell_drift()
-        return opened is not None
-
-    async def _read(self, response: Response, head: PageRequest) -> RawPage:
-        body = response.body  # for 10 MB, joining the pieces and splitting take 6 ms each
-        await self._breathe()
-        try:
-            return self.reader.open(body, extra=self.want_extra)
+            while True:
+                next(pieces)
+                await asyncio.sleep(0)
+        except StopIteration as end:
+            page: RawPage = end.value
+            return page
         except MalformedResponse as error:
-            request = self.walk.request
-            which = f" for page {head.number}" if head.number else ""
             raise MalformedResponse(
-                f"{request} answered {response.status}{which}, but {error}{not_json(response)}",
+                f"{request} answered {response.status} for page {number_in(query)}, "
+                f"but {error}{not_json(response)}",
                 status=response.status,
-                **request.facts,
                 attempts=response.attempts,
+                **request.facts,
             ) from None
 
-    def _at_the_end(self) -> bool:
-        if self.walk.problem is not None and not self.walk.satisfied:
-            raise self.walk.problem
-        if self.watch is not None and not self.walk.satisfied:
-            number = self.items.page.number if self.items else None
-            done = self.walk.start.done + self._count()
-            self.walk.notes += shortfall(done, self.walk.total, number)
-        self._tell_drift()
-        return False
-
-    def _tell_drift(self) -> None:
-        """Report new signs of drift, and warn or raise if the caller wants that."""
-        noted, self.walk.notes = self.walk.notes, []
-        self.report.drift += noted[: MOST_DRIFT - len(self.report.drift)]
-        if self.watch is not None:
-            self.report.duplicates = self.watch.duplicates
-        for drift in noted:
-            text = f"{self.walk.request}, {drift}"
-            if self.on_drift == "warn":
-                warn(text, DriftWarning)
-            if self.on_drift == "raise":
-                changed = ResultSetChanged(
-                    f"{text}; the list changed while it was read",
-                    page=drift.page,
-                    **self.walk.request.facts,
-                )
-                # With the new total, or whoever goes on there would be told the same again.
-                place = evolve(self.position, total=self.walk.total)
-                changed.cursor = write_cursor(self.walk.request, place)
-                raise changed
-
-
-def _advising(error: Exception, size: int) -> Exception:
-    """Return *error*; where a smaller page may do, its message says how to go on with one."""
-    gateway = isinstance(error, ApiError) and scope_of(error.status) is Scope.GATEWAY
-    too_much = gateway or isinstance(error, AnswerLost | ResponseTooLarge)
-    if too_much and size > 1:
-        how = f"list(cursor=error.cursor, page_size={size // 2}) goes on in smaller pages"
-        error.args = (f"{error} If the page is too large, {how}.",)
-    return error
+    async def _end(self) -> None:
+        """Cancel all requests, and wait until they have ended."""
+        self._stopped = self.cursor
+        self._cancel_ahead()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from integration_sdk._companies import Company
 from integration_sdk._context import RequestContext
 from integration_sdk._options_given import PullOptions
-from integration_sdk._pull._shim import raw_pages
 from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
@@ -121,7 +120,7 @@ class UnitReader:
         batch, size, failed = Batch(), 0, None
         writing: asyncio.Task[None] | None = None
         try:
-            async with aclosing(raw_pages(pager)) as pages:
+            async with aclosing(pager.raw_pages()) as pages:
                 async for page in pages:
                     batch.pages.append(page)
                     batch.items += page.items

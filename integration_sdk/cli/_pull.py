@@ -13,7 +13,7 @@ from integration_sdk._pull.unit import Receipt, UnitReceipt
 from integration_sdk._text import printable
 from integration_sdk.cli._display import NOT_ALL, interruptible, note, progress, show
 from integration_sdk.cli._service import FROM_ENVIRONMENT, Flag, Quiet, Service
-from integration_sdk.errors import ConfigurationError, IntegrationError
+from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError, Unauthorized
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 
@@ -64,7 +64,7 @@ async def pull(
     if ids is not None and not all(ids):
         raise ConfigurationError("--companies needs ids, separated by commas")
     units: list[UnitReceipt] = []
-    why: IntegrationError | None = None
+    why: Exception | None = None
     async with service.client(rate=rate) as client:
         job = client.pull(data_types, to=to, format=format, companies=ids, full=full, dask=dask)
         with progress(quiet=quiet) as live:
@@ -72,21 +72,21 @@ async def pull(
             try:
                 taking = _take(job, units, as_json=json)
                 await interruptible(taking, "Run the same command again to continue.")
-            except IntegrationError as error:
+            except (PaymentRequired, PullError, Unauthorized) as error:
                 why = error
             finally:
                 looking.cancel()
-    receipt = Receipt(units=units)
-    failed = len(receipt.errors)
-    if units and not quiet:
+    failed = sum(unit.error is not None for unit in units)
+    if not quiet:
+        receipt = Receipt(units=units)
         note(f"{receipt.rows:,} records of {len(units)} units written")
         for reason, names in receipt.skipped.items():
             note(f"{len(names)} companies {reason}: {', '.join(names[:3])}")
-    if failed and why is None:
-        note(f"{failed} units are not complete. Run the same command again to continue.")
     if why is not None:
-        raise why
-    return NOT_ALL if failed else 0
+        note(f"integration-sdk: {why}")
+    elif failed:
+        note(f"{failed} units are not complete. Run the same command again to continue.")
+    return NOT_ALL if failed or why is not None else 0
 
 
 async def _take(job: Pull, units: list[UnitReceipt], *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Self
 
 import msgspec
-from attrs import define, field
+from attrs import Factory, define, field
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
@@ -47,16 +47,15 @@ class Lines:
     """
 
     def __init__(self, source: str) -> None:
-        is_stdin = source == "-"
-        self._name = "standard input" if is_stdin else source
-        if is_stdin and not sys.stdin:
+        self._name = "standard input" if source == "-" else source
+        if source == "-" and not sys.stdin:
             raise ConfigurationError("cannot read standard input: it is closed")
         with usable(f"cannot read {self._name}"):
-            path = sys.stdin.fileno() if is_stdin else source
-            self._file = open(path, "rb", closefd=not is_stdin)  # noqa: SIM115 - see __exit__
-            found = os.fstat(self._file.fileno())
-        self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
-        self._is_pipe = stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
+            path = sys.stdin.fileno() if source == "-" else source
+            self._file = open(path, "rb", closefd=source != "-")  # noqa: SIM115 - see __exit__
+            mode = os.fstat(self._file.fileno())
+        self.size = mode.st_size if stat.S_ISREG(mode.st_mode) else None
+        self._is_pipe = stat.S_ISFIFO(mode.st_mode) or stat.S_ISSOCK(mode.st_mode)
         self.done, self._stopped, self._pipe = 0, False, asyncio.StreamReader(_LONGEST)
 
     def __enter__(self) -> Self:
@@ -68,21 +67,23 @@ class Lines:
     def stop(self) -> None:
         """Yield no more lines."""
         self._stopped = True
-        self._pipe.feed_eof()
+        if self._is_pipe:
+            self._pipe.feed_eof()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
         if self._is_pipe:  # reading it could block the loop for ever
-            protocol = asyncio.StreamReaderProtocol(self._pipe)
-            await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._file)
+            await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(self._pipe), self._file
+            )
         number = 0
         while not self._stopped:
             with usable(f"cannot read the rest of {self._name}"):
                 line = await self._pipe.readline() if self._is_pipe else self._file.readline()
-            if not line:
-                return
             number, self.done = number + 1, self.done + len(line)
             if line.strip() and not self._stopped:
                 yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if not line:
+                return
 
 
 @Parameter(name="*")
@@ -115,7 +116,7 @@ class RecordOptions:
     timeout_minutes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     """Minutes after which the service gives up on a push that is still Pending."""
 
-    _seen: Counter[str] = field(init=False, factory=Counter)
+    _seen: Counter[bytes] = field(init=False, default=Factory(Counter))
 
     def request(self, number: int, line: bytes) -> PushRequest:
         """Return the push request for a line.
@@ -140,9 +141,10 @@ class RecordOptions:
     def _content_name(self, record: dict[str, Any], record_id: str | None) -> str:
         """Return a name that depends on content only, with ``.2`` for a second equal record."""
         lane = (self.company, self.connection, self.data_type)
-        name = hashlib.sha256(encode_sorted((lane, record_id, record))).hexdigest()[:32]
-        self._seen[name] += 1
-        return f"{name}.{self._seen[name]}" if self._seen[name] > 1 else name
+        digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()[:16]
+        self._seen[digest[:8]] += 1
+        again = self._seen[digest[:8]]
+        return f"{digest.hex()}.{again}" if again > 1 else digest.hex()
 
 
 def _record(number: int, line: bytes) -> dict[str, Any]:

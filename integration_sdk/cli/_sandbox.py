@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
@@ -14,6 +14,8 @@ from integration_sdk.cli._display import Interrupted, interruptible, note, show,
 from integration_sdk.cli._service import Flag
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox, serve
+
+Style = Literal["signed", "rule"]
 
 
 @Parameter(name="*")
@@ -51,20 +53,11 @@ class Settings:
     daily_quota: int | None = None
     """Requests per day. Without it no request is refused."""
 
-    faults: Path | None = None
-    """JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault": "status",
-    "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those of the methods
-    of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds."""
-
     def sandbox(self) -> Sandbox:
         """Return the sandbox, not started. ValueError names a setting that cannot be."""
-        given: dict[str, Any] = asdict(self, filter=lambda field, _: field.name != "faults")
+        given: dict[str, Any] = asdict(self)
         given["dialect"] = "published" if given.pop("published") else "document"
-        sandbox = Sandbox(remember=0, **given)  # what it remembers cannot be asked for
-        if self.faults is not None:
-            with usable(f"cannot read {self.faults}"):
-                sandbox.faults.add_listed(self.faults.read_bytes())
-        return sandbox
+        return Sandbox(remember=0, **given)  # what it remembers cannot be asked for
 
 
 _USUAL: Final = Settings()
@@ -73,27 +66,40 @@ _USUAL: Final = Settings()
 async def sandbox(
     *,
     settings: Settings = _USUAL,
+    faults: Path | None = None,
     subscribe: list[str] | None = None,
+    authorization: str | None = None,
     verbose: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
 
     Faults can be changed while it runs: POST /_page/faults adds some, in the JSON of --faults, GET
-    lists them with the number of requests each was applied to, and DELETE removes all. These
-    requests need the API key, like any other.
+    lists them with the number of requests each was applied to, and DELETE removes all. From
+    another machine or container these requests need the API key, like any other.
 
     Parameters
     ----------
+    faults
+        JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault":
+        "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those
+        of the methods of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds.
     subscribe
         URL that is sent "Push status changed" when a push ends; can be repeated. With
         --published the request is signed, and the secret is printed.
+    authorization
+        Authorization header of the requests to --subscribe.
     verbose
         Log each request and its status to stderr.
     """
+    if authorization is not None and not subscribe:
+        raise ConfigurationError("--authorization is for requests to --subscribe: give both")
     try:
         server = settings.sandbox()
+        if faults is not None:
+            _add_faults(server, faults)
         for url in subscribe or ():
-            to = server.subscribe(url, style="signed" if settings.published else "rule")
+            style: Style = "signed" if settings.published else "rule"
+            to = server.subscribe(url, style=style, authorization=authorization)
             if to.secret:
                 show(f"Secret: {to.secret}")
     except ValueError as error:
@@ -104,3 +110,12 @@ async def sandbox(
     with suppress(Interrupted):
         await interruptible(serve(server))
     note("Sandbox stopped.")
+
+
+def _add_faults(server: Sandbox, file: Path) -> None:
+    with usable(f"cannot read {file}"):
+        listed = file.read_bytes()
+    try:
+        server.faults.add_listed(listed)
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: {error}") from None

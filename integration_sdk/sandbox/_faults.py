@@ -83,7 +83,7 @@ class NotReady(Answering, tag="not_ready"):
         return 0.0, inf if self.seconds is None else self.seconds
 
     def reply(self) -> Refused:
-        return Refused(409, "Conflict: the data set is not ready")
+        return Refused(409)
 
 
 class Unavailable(Answering, tag="unavailable"):

@@ -32,9 +32,9 @@ from integration_sdk.sandbox._call import (
     rate_headers,
 )
 from integration_sdk.sandbox._faults import Faults
+from integration_sdk.sandbox._platforms import PLATFORMS
 from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import find, wrong_method
-from integration_sdk.sandbox._schemas import PLATFORMS
 from integration_sdk.sandbox._service import DAY, FREE_DAYS, Service
 
 KEPT_SECONDS = 90 * 60

@@ -30,7 +30,7 @@ import msgspec
 from attrs import evolve, field, frozen
 from msgspec import Meta
 
-from integration_sdk.sandbox._call import Clock, Forgery, body, encode, iso, new_uuid
+from integration_sdk.sandbox._call import Clock, Forgery, encode, iso, new_uuid
 from integration_sdk.sandbox._pushes import VERBS, Ledger, Operation
 from integration_sdk.sandbox._schemas import option_name
 from integration_sdk.sandbox._service import HeaderText, checked
@@ -126,24 +126,36 @@ def _new_secret(chance: random.Random) -> str:
 
 def _body(to: Subscription, op: Operation, message_id: str, key: str, status: str) -> bytes:
     data_type = option_name(op.data_type)
+    if to.style == "rule":
+        envelope = {
+            "AlertId": message_id,
+            "ClientId": to.client_id,
+            "CompanyId": op.company,
+            "DataConnectionId": op.connection,
+            "RuleId": to.rule_id,
+            "RuleType": "Push Operation Status Changed()",
+            "Message": f"A push of {data_type} changed status to {status}",
+            "Data": {"dataType": data_type, "status": status, "pushOperationKey": key},
+        }
+        return encode(envelope)
     completed = None if op.completed is None else iso(op.completed)
-    values = {
-        "id": message_id,
-        "client": to.client_id,
-        "rule": to.rule_id,
-        "company": op.company,
-        "connection": op.connection,
-        "data_type": data_type,
+    payload = {
+        "id": key,
+        "type": VERBS[op.verb][1],
         "status": status,
-        "key": key,
-        "message": f"A push of {data_type} changed status to {status}",
-        "event": f"{data_type}.write.{'' if status == 'Success' else 'un'}successful",
-        "kind": VERBS[op.verb][1],
-        "requested": iso(op.requested),
-        "completed": completed,
-        "generated": completed or iso(op.requested),
+        "referenceCompany": {"id": op.company},
+        "connectionId": op.connection,
+        "requestedOnUtc": iso(op.requested),
+        "completedOnUtc": completed,
     }
-    return encode(body(to.style, **values))
+    end = "successful" if status == "Success" else "unsuccessful"
+    event = {
+        "id": message_id,
+        "eventType": f"{data_type}.write.{end}",
+        "generatedDate": completed or iso(op.requested),
+        "payload": payload,
+    }
+    return encode(event)
 
 
 class Notifier:

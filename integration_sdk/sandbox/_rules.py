@@ -198,7 +198,11 @@ class Rules:
         return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
 
     def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
-        """Set the fault *name*. ValueError or TypeError if there is none, or it cannot work."""
+        """Set the fault *name*.
+
+        Raises:
+            ValueError, TypeError: There is no fault of this name, or its arguments are wrong.
+        """
         kind = _KINDS.get(str(name))
         if kind is None:
             raise ValueError(f"there is no fault {name!r}: give one of {', '.join(_KINDS)}")
@@ -207,7 +211,8 @@ class Rules:
     def add_listed(self, text: bytes) -> None:
         """Set faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
 
-        ValueError if it is no such list, or an entry cannot work; none is set then.
+        Raises:
+            ValueError: It is no such list, or an entry is no valid fault; none is set.
         """
         before = list(self._rules)
         for number, options in enumerate(_entries(text), 1):
@@ -223,7 +228,11 @@ class Rules:
         return [{**rule.plain(), "hits": rule.hits} for rule in rules]
 
     def end_listed(self, text: bytes) -> None:
-        """End the faults that are `listed` so, whatever their hits; all if *text* is empty."""
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
+
+        Raises:
+            ValueError: It is no list of faults.
+        """
         ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
         self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
 

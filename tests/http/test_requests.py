@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from integration_sdk import Priority, _checks
 from integration_sdk._http import requests
 from integration_sdk._http.requests import Safety
-from integration_sdk._list.links import LinkReader
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
 
@@ -166,23 +164,6 @@ def test_text_that_cannot_be_encoded_is_refused(name: str) -> None:
 
     with pytest.raises(ConfigurationError, match=f"^{name} .* cannot be sent: surrogates"):
         requests.list_page(DOCUMENT, "companies.list", **text)
-
-
-@given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))
-def test_query_of_a_link_survives(params: list[tuple[str, str]]) -> None:
-    """A link's query is sent on as it was meant, whatever is in it."""
-    request = requests.to_route(DOCUMENT, "companies.list")
-    link = "?" + "&".join(f"{quote_(n)}={quote_(v)}" for n, v in params)
-    first = evolve(request, params=LinkReader(request, "").read(link, page=1).params)
-
-    assert list(first.params) == params
-    assert parse_qsl(urlsplit(first.target).query, keep_blank_values=True) == params
-
-
-def quote_(text: str) -> str:
-    from urllib.parse import quote
-
-    return quote(text, safe="")
 
 
 # Pushes

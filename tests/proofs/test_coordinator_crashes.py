@@ -24,13 +24,13 @@ import pytest
 from attrs import Factory, define
 
 import integration_sdk
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError, PollingStopped, PushingStopped
 from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
 from integration_sdk.testing import VirtualTimeLoop
 from tests.support.push_support import Connect, breaking, collect, coordinator, request, requests
-from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 POLL = "GET /companies/c-0/push"
 

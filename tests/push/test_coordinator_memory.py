@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import PushOperation
 from tests.support.push_support import request
-from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
 

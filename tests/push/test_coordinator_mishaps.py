@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.sending import SNAPSHOT_PUSHES
@@ -42,7 +43,6 @@ from tests.support.push_support import (
     swallowed,
     unanswered,
 )
-from tests.support.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 LISTS = "GET /companies/c-0/push"

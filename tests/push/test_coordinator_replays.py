@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import collect, coordinator, numbers, requests
-from tests.support.virtual_service import Answer, Asked, Service, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import collect, coordinator, lagging, request, unanswered
-from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 CALLER = "caller"

@@ -7,6 +7,7 @@ import gc
 
 import pytest
 
+from benchmarks.virtual_service import Answer, Held, Service
 from integration_sdk import Client
 from integration_sdk.errors import (
     AnswerLost,
@@ -16,7 +17,6 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushStatus
 from tests.support.push_support import Connect, coordinator, request, swallowed
-from tests.support.virtual_service import Answer, Held, Service
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from integration_sdk._records import codec, shapes
 from integration_sdk.errors import InvalidRecord, MalformedResponse
-from integration_sdk.models import ErrorBody, Page, PropertyDescription, PushOperation, PushStatus
+from integration_sdk.models import (
+    ErrorBody,
+    ListPage,
+    PropertyDescription,
+    PushOperation,
+    PushStatus,
+)
 
 OPERATION: dict[str, Any] = {
     "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
@@ -83,9 +89,9 @@ def test_an_operation_can_be_stored_and_answered_as_json() -> None:
 
 def test_a_page_can_be_stored_and_read_back_as_json() -> None:
     """With what its items are read into, or plain."""
-    page = Page(results=[{"id": "1"}], page_number=1, page_size=100, total_results=1)
+    page = ListPage(results=[{"id": "1"}], page_number=1, page_size=100, total_results=1)
 
-    assert msgspec.json.decode(msgspec.json.encode(page), type=Page[dict[str, str]]) == page
+    assert msgspec.json.decode(msgspec.json.encode(page), type=ListPage[dict[str, str]]) == page
 
 
 def test_an_operation_made_by_hand_has_the_status_that_the_service_would_send() -> None:

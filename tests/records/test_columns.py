@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -282,11 +283,14 @@ def test_readers_read_uneven_parts_whole(folder: Path) -> None:
         files = f"{folder}/*/*.parquet"
         by_duckdb = database.read_parquet(files, union_by_name=True, hive_partitioning=True)
         by_duckdb = by_duckdb.order("id").to_arrow_table()
-    by_pyarrow = pa.concat_tables(map(pq.read_table, parts), promote_options="default")
+    frames = [pl.read_parquet(part, hive_partitioning=True) for part in parts]
+    by_polars = pl.concat(frames, how="diagonal")
+    one_by_one = [ds.dataset(part, partitioning="hive").to_table() for part in parts]
+    by_pyarrow = pa.concat_tables(one_by_one, promote_options="default")
     tables = {
         "duckdb": by_duckdb,
         "pandas": pa.Table.from_pandas(by_pyarrow.to_pandas()),
-        "polars": pl.concat(map(pl.read_parquet, parts), how="diagonal").to_arrow(),
+        "polars": by_polars.to_arrow(),
         "pyarrow": by_pyarrow,
     }
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.virtual_service import Service
 from integration_sdk import Client, OutcomeStatus, PushRequest, Store
 from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 from tests.support.push_support import coordinator
-from tests.support.virtual_service import Service
 
 
 def exists(where: Any) -> bool:

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk.errors import StoreUnavailable, Unauthorized
 from integration_sdk.sandbox import Sandbox
 from tests.support.postgres import Server
 from tests.support.push_support import coordinator
-from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 COMPANIES = 4
 

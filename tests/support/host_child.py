@@ -96,8 +96,6 @@ async def use(job: dict[str, Any]) -> None:
             pass
         async for _ in invoices.list(model=Invoice, page_size=200).pages():
             pass
-        async for _ in invoices.list(model=Invoice).chunks(300):
-            pass
         async for _ in invoices.list().raw():
             pass
         (await books.options("invoices")).check(job["record"])

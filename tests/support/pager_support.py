@@ -9,20 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import Client, Listing, Pager
-from integration_sdk._http.requests import Request, list_page
-from integration_sdk._http.responses import Response
-from integration_sdk._list.page import ItemReader, RawPage
-from integration_sdk.dialect import Dialect
-from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 Serve = Callable[[Service], Awaitable[Listing[Any]]]
 """What the fixture ``serve`` is: it takes a service, and returns its list of companies."""
-
-
-def open_page(reader: ItemReader, *pieces: bytes) -> RawPage:
-    """Read the page that *pieces* hold."""
-    return reader.open(b"".join(pieces))
 
 
 @dataclass(eq=False)
@@ -75,19 +66,6 @@ def unopened(**options: Any) -> Pager[Any]:
     return Client("key-of-the-account", "http://localhost").companies.list(**options)
 
 
-def by_hand(service: Records, page_size: int = 100, **options: Any) -> Pager[Any]:
-    """Return a pager without a client, which has no option for its *clock* and its *decode*."""
-
-    async def fetch(request: Request, **_: Any) -> Response:
-        now = asyncio.get_running_loop().time()
-        answer = service.respond(Asked(now, "GET", ["companies"], request.target[11:], b"", b""))
-        await asyncio.sleep(answer.seconds or 0.0)
-        return Response(status=answer.status, body=answer.body)
-
-    request = list_page(Dialect.document(), "companies.list")
-    return Pager(fetch, request, page_size=page_size, **options)
-
-
 def ids(*ranges: range) -> list[dict[str, int]]:
     return [{"id": index} for each in ranges for index in each]
 
@@ -95,7 +73,9 @@ def ids(*ranges: range) -> list[dict[str, int]]:
 async def taken_impatiently(reading: AsyncIterator[Any], patience: int | None) -> Any:
     """Return what *reading* gives next; None at its end, or after *patience* turns of the loop."""
     waiting = asyncio.ensure_future(anext(reading, None))
-    for _ in range(10**6 if patience is None else patience):
+    if patience is None:
+        return await waiting
+    for _ in range(patience):
         if waiting.done():
             break
         await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
+from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._store.memory import MemoryRows
@@ -19,7 +20,6 @@ from integration_sdk._store.rows import Rows
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError
 from integration_sdk.models import PushRequest
-from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
 DOCUMENT = Dialect.document()
 T = TypeVar("T")

@@ -1,0 +1,710 @@
+"""What a list gives: items, pages, bytes, in order, with few requests and no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import inspect
+import json
+import logging
+import re
+import threading
+from contextlib import aclosing
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
+from integration_sdk import Client
+from integration_sdk._http.responses import Response
+from integration_sdk._list.page import read_page
+from integration_sdk.errors import (
+    ApiError,
+    ConfigurationError,
+    IntegrationError,
+    InternalServerError,
+    InvalidItem,
+    MalformedResponse,
+    NotFound,
+    PaginationError,
+    ResponseTooLarge,
+)
+from tests.support.loops import RunOnLoop
+from tests.support.pager_support import Records, Serve, ids, others, settle, unopened
+from tests.support.push_support import Connect
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Numbered(msgspec.Struct):
+    id: int
+
+
+def scripted(*pages: dict[str, Any] | bytes) -> tuple[Service, list[str]]:
+    """A service that answers with *pages* in turn, and what it is asked."""
+    asked = list[str]()
+
+    def answer(request: Asked, _: Proceed) -> Answer:
+        page = pages[min(len(asked), len(pages) - 1)]
+        asked.append(request.query)
+        return Answer(body=page if isinstance(page, bytes) else msgspec.json.encode(page))
+
+    return Service(faults=[answer]), asked
+
+
+def linked_to(href: str, *, on_page: int | None = None) -> Records:
+    """A service whose pages, or one of them, link to *href*."""
+    service = Records(items=300)
+    whole = service.body
+
+    def body(number: int, size: int) -> bytes:
+        page = whole(number, size)
+        if on_page not in (None, number):
+            return page
+        return re.sub(rb'"next":{"href":"[^"]*"', b'"next":{"href":"%s"' % href.encode(), page)
+
+    service.body = body  # type: ignore[method-assign]  # a server of its own mind
+    return service
+
+
+# Reading
+
+
+async def test_items_come_in_list_order_whatever_lands_first(serve: Serve) -> None:
+    """Pages that land in a shuffled order are handed out in the list's; none is requested twice."""
+    chance = Random(7)
+    service = Records(items=1034, after=lambda _: chance.uniform(0.01, 1))
+    companies = await serve(service)
+
+    assert [item async for item in companies.list(prefetch=8)] == ids(range(1034))
+    assert sorted(service.pages) == list(range(1, 12))
+
+
+async def test_nothing_is_asked_for_before_it_is_read(serve: Serve) -> None:
+    """Making a pager, and asking where it is, costs no request."""
+    service = Records()
+    pager = (await serve(service)).list()
+
+    assert pager.cursor
+    assert pager.report.requests == 0
+    assert service.log == []
+
+
+async def test_awaiting_a_list_gives_its_first_page(serve: Serve) -> None:
+    """One request, one page, with what the service said of it."""
+    service = Records(items=250)
+    companies = await serve(service)
+
+    page = await companies.list()
+
+    assert [*page] == [*page.results] == ids(range(100))
+    assert (page.page_number, page.page_size, page.total_results, page.total_pages) == (
+        1,
+        100,
+        250,
+        3,
+    )
+    assert page.links.next == "/companies?page=2&pageSize=100"
+    assert (await companies.list(page=3))[:2] == ids(range(200, 202))
+    assert service.pages == [1, 3]
+
+
+@pytest.mark.parametrize("count", [0, 5])
+async def test_first_and_one(serve: Serve, count: int) -> None:
+    """The first item costs one request; of an empty list first() is None and one() an error."""
+    service = Records(items=count)
+    companies = await serve(service)
+
+    assert await companies.list().first() == ({"id": 0} if count else None)
+    if count:
+        assert await companies.list().one() == {"id": 0}
+    else:
+        with pytest.raises(NotFound, match="empty"):
+            await companies.list().one()
+    assert service.pages == [1, 1]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 99, 100, 101, 250, 900])
+async def test_a_limit_is_kept_and_saves_requests(serve: Serve, limit: int) -> None:
+    """No more items than wanted, and no page that holds none of them."""
+    service = Records(items=300)
+    companies = await serve(service)
+
+    assert await companies.list(limit=limit).collect() == ids(range(min(limit, 300)))
+    assert [n async for n in companies.list(limit=limit)] == await companies.list().collect(limit)
+    assert len(service.pages) == 3 * -(-min(limit, 300) // 100)
+    assert len(await companies.list(limit=limit)) == min(limit, 100)
+
+
+async def test_each_reading_starts_afresh(serve: Serve) -> None:
+    """A second ``async for`` over one pager reads the list again."""
+    pager = (await serve(Records(items=150))).list()
+
+    assert [item async for item in pager] == [item async for item in pager] == ids(range(150))
+
+
+async def test_the_report_counts(serve: Serve) -> None:
+    """Pages, items, requests, and the total as first and last answered."""
+    pager = (await serve(Records(items=400, total=lambda page: 400 + page))).list(prefetch=0)
+    async with aclosing(aiter(pager)) as items:
+        for _ in range(250):
+            await anext(items)
+        report = pager.report
+
+    assert (report.pages, report.items, report.requests) == (3, 250, 3)
+    assert (report.first_total, report.total) == (401, 403)
+    assert "250 items" in repr(pager)
+
+
+@pytest.mark.parametrize(("total", "warned"), [(250, 0), (260, 1), (-1, 0)])
+async def test_a_list_that_ends_early_is_logged(
+    serve: Serve, caplog: pytest.LogCaptureFixture, total: int, warned: int
+) -> None:
+    """Once, if fewer items came than the last total says; a total of -1 says nothing."""
+    pager = (await serve(Records(items=250, total=lambda _: total))).list()
+
+    with caplog.at_level(logging.WARNING, "integration_sdk.list"):
+        assert len(await pager.collect()) == 250
+
+    assert [r.getMessage() for r in caplog.records] == [
+        "GET /companies ended after 250 of 260 items"
+    ] * warned
+
+
+@pytest.mark.parametrize(("empty", "is_read"), [(1_000, True), (1_001, False)])
+async def test_empty_pages_are_followed(serve: Serve, empty: int, is_read: bool) -> None:
+    """A thousand in a row; a service that sends nothing else holds nobody up for ever."""
+    service = Records(items=empty + 1, after=lambda _: 0)
+    whole = service.body
+    service.body = lambda number, size: (  # type: ignore[method-assign]  # shows the last item only
+        whole(number, size)
+        if number > empty
+        else whole(number, size).replace(b'{"id":%d}' % (number - 1), b"")
+    )
+    reading = (await serve(service)).list(page_size=1, prefetch=8).collect()
+
+    if is_read:
+        assert await reading == [{"id": empty}]
+    else:
+        with pytest.raises(PaginationError, match="pages in a row are empty"):
+            await reading
+
+
+# The event loop
+
+
+def test_the_event_loop_runs_while_a_page_is_read(run_on_loop: RunOnLoop) -> None:
+    """A page of 5,000 items holds up other tasks for 64 of them at a time."""
+
+    async def journey() -> None:
+        decoded, turns = 0, [0]
+
+        async def other_work() -> None:
+            while True:
+                turns.append(decoded)
+                await asyncio.sleep(0)
+
+        async with Records(items=5_000).client() as client:
+            task = asyncio.create_task(other_work())
+            async for _ in client.companies.list(page_size=5_000):
+                decoded += 1
+            task.cancel()
+        assert max(later - earlier for earlier, later in pairwise([*turns, decoded])) <= 65
+        assert decoded == 5_000
+
+    run_on_loop(journey())
+
+
+@pytest.mark.parametrize("space", [b"", b" "])
+def test_the_event_loop_runs_while_a_page_is_split(space: bytes) -> None:
+    """A body of many tiny items is split in pieces; nothing of it is lost."""
+    count = 600_000
+    rows = (b"," + space).join(b'{"id":%d}' % n for n in range(count))
+    body = b'{"pageNumber":1,"results":' + space + b"[" + rows + b'],"totalResults":%d}' % count
+    pieces = read_page(Response(status=200, body=body))
+    turns = 0
+    try:
+        while True:
+            next(pieces)
+            turns += 1
+    except StopIteration as end:
+        page = end.value
+
+    assert turns >= len(body) >> 20
+    assert [bytes(raw) for raw in page.raws] == [b'{"id":%d}' % n for n in range(count)]
+
+
+async def test_nested_items_of_a_large_page_are_whole(connect: Connect) -> None:
+    """A cut inside of one is no cut."""
+    item = {"lines": [{"a": 1}, {"a": '},{"'}] * 400}
+    service, _ = scripted({"results": [item] * 500})
+
+    assert await (await connect(service)).companies.list().collect() == [item] * 500
+
+
+# Requesting ahead
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4, 16])
+async def test_no_more_pages_are_on_their_way_than_wanted(serve: Serve, prefetch: int) -> None:
+    """Beside the page that is waited for, *prefetch* at most."""
+    service = Records(items=4000)
+
+    await (await serve(service)).list(prefetch=prefetch).collect()
+
+    assert service.most_in_flight == prefetch + 1
+
+
+async def test_waiting_is_shared_by_pages_ahead(serve: Serve) -> None:
+    """40 pages of 50 ms take the time of 6 with 8 ahead, not of 40."""
+    companies = await serve(Records(items=4000, after=lambda _: 0.05))
+    began = asyncio.get_running_loop().time()
+
+    await companies.list(prefetch=8).collect()
+
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.05 * 6)
+
+
+async def test_pages_held_are_bounded_by_their_bytes(serve: Serve) -> None:
+    """Large pages are fetched less far ahead: two beside the one of 100 KB that is held."""
+    service = Records(items=4000, records=lambda index: {"id": index, "note": "x" * 1000})
+
+    await (await serve(service)).list(prefetch=16, max_bytes=350_000).collect()
+
+    assert service.most_in_flight == 2
+
+
+async def test_pages_ahead_wait_behind_everything_else(connect: Connect) -> None:
+    """The first page goes at the caller's priority, those ahead at the lowest."""
+    service = Records(items=500)
+    whole = service.body
+    service.body = lambda *page: whole(*page).replace(b"/companies?", b"?")  # type: ignore[method-assign]  # of any list
+    client = await connect(service, per_company=1)
+    items = aiter(client.company("a").data("invoices").list(prefetch=4))
+    await anext(items)
+    await asyncio.sleep(0.005)  # page 2 is on its way, and three more are in line
+
+    await client.company("a").get()
+    await items.aclose()
+
+    assert [asked.params.get("page") for asked in service.log[:3]] == ["1", "2", None]
+
+
+async def test_pages_that_a_link_passes_over_are_cancelled(serve: Serve) -> None:
+    """The link wins over arithmetic, and what was asked for in vain is called back."""
+    service = linked_to("/companies?page=9&pageSize=100", on_page=2)
+    service.items = 2000
+    service.after = lambda page: 0.01 if page in {1, 2, 9, 10} else 50.0
+    items = aiter((await serve(service)).list(prefetch=4))
+
+    read = [await anext(items) for _ in range(201)]
+    await settle()
+
+    assert read[-1] == {"id": 800}
+    assert service.in_flight <= 5
+    await items.aclose()
+
+
+# Errors
+
+
+@pytest.mark.parametrize("way", ["items", "pages"])
+async def test_reading_goes_on_after_an_error(serve: Serve, way: str) -> None:
+    """The error carries a cursor, with which another iterator goes on; the same one is over."""
+    service = Records(items=500, troubles={3: [500]})
+    companies = await serve(service)
+    pager = companies.list(prefetch=0)
+    reading: Any = aiter(pager) if way == "items" else pager.pages()
+    read: list[Any] = []
+
+    with pytest.raises(InternalServerError) as caught:  # noqa: PT012
+        async for handed in reading:
+            read += [handed] if way == "items" else handed.results
+
+    assert [item async for item in reading] == []
+    assert caught.value.cursor == pager.cursor
+    assert read + await companies.list(cursor=pager.cursor).collect() == ids(range(500))
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+@pytest.mark.parametrize("trouble", [400, 404, 429, 500, 503, 504, None])
+async def test_a_page_has_the_attempts_of_any_call(
+    connect: Connect, prefetch: int, trouble: int | None
+) -> None:
+    """What the retry policy says, requested ahead or not, whatever the answer."""
+    service = Records(items=500)
+    client = await connect(service)
+    failed = no_answer() if trouble is None else refusal(trouble)
+    service.troubles = {3: [failed] * 99}
+
+    with pytest.raises(IntegrationError):
+        await client.companies.list(prefetch=prefetch).collect()
+
+    assert service.pages.count(3) == (1 if trouble in {400, 404} else 3)
+
+
+async def test_a_page_that_is_too_large_comes_in_smaller_pages(serve: Serve) -> None:
+    """From where the list stood, within a page, too; a single record too large is an error."""
+    large = gzip.compress(bytes(65 * 2**20), 1)
+    too_large = Answer(body=large, headers={"Content-Encoding": "gzip"})
+    service = Records(items=1000)
+    companies = await serve(service)
+    whole = service.body
+    service.carry_out = lambda asked: (  # type: ignore[method-assign]  # no page has more than 60
+        too_large
+        if int(asked.params["pageSize"]) > 60
+        else Answer(body=whole(int(asked.params["page"]), int(asked.params["pageSize"])))
+    )
+    pager = companies.list(page_size=50, limit=130)
+    before = await pager.collect()
+
+    assert before + await companies.list(cursor=pager.cursor).collect() == ids(range(1000))
+    assert await companies.list(page_size=400).collect() == ids(range(1000))
+    service.carry_out = lambda asked: too_large  # type: ignore[method-assign]
+    with pytest.raises(ResponseTooLarge):
+        await companies.list(page_size=400).collect()
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        *("https://elsewhere.test/companies?page=2", "/profile?page=2", "//elsewhere.test?page=2"),
+        *("ftp://localhost/companies?page=2", "http://localhost:81/companies?page=2", "http://["),
+        f"?page={'9' * 70_000}",
+    ],
+)
+async def test_a_link_that_leads_away_is_not_followed(serve: Serve, href: str) -> None:
+    """The page's items come, then an error that names the link; nothing was sent for it."""
+    service = linked_to(href)
+    items = aiter((await serve(service)).list())
+    read = [await anext(items) for _ in range(100)]
+
+    with pytest.raises(PaginationError, match="it was not followed") as caught:
+        await anext(items)
+
+    assert read == ids(range(100))
+    assert (caught.value.page, set(service.pages), len(str(caught.value)) < 900) == (1, {1}, True)
+
+
+async def test_a_link_may_spell_an_id_in_another_case() -> None:
+    """Services that normalise ids do; only the link's query is used anyway."""
+    company = "8A210B68-6988-11ED-A1EB-0242AC120002"
+    path = f"/companies/{company}/data/invoices"
+    linked = {"next": {"href": f"{path.lower()}?page=2&pageSize=100"}}
+    service, _ = scripted({"results": [1], "_links": linked}, {"results": [2]})
+
+    async with service.client() as client:
+        items: list[Any] = await client.company(company).data("invoices").list().collect()
+    assert items == [1, 2]
+
+    assert ["/" + "/".join(asked.segments) for asked in service.log] == [path] * 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("after=%FF%FE", "after=a+b==", "after=a%2Bb", "flag&x=", "a;b", "after=%u0041"),
+        *("page=2&t=%FF", f"page={'9' * 5000}"),
+    ],
+)
+async def test_a_link_is_sent_as_it_came(query: str) -> None:
+    """A token may be any bytes; it comes back unchanged, from a cursor too."""
+    first, second = (
+        {"results": [{"id": 1}], "_links": {"next": {"href": f"/companies?{text}"}}}
+        for text in (query, "after=%FE%FE")
+    )
+    service, asked = scripted(first, {"results": [{"id": 2}]}, second, {"results": []})
+    async with service.client() as client:
+        pager = client.companies.list(prefetch=0)
+        items = aiter(pager)
+        await anext(items)
+        await client.companies.list(cursor=pager.cursor).first()
+        assert [item async for item in items] == [{"id": 1}]
+
+    sent = f"{query}&pageSize=100" if query.startswith("page=9") else query
+    assert asked[1:] == [sent, sent, "after=%FE%FE"]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"<html>Sign in</html>", "answered 200 for page 2, but the answer is not a valid page"),
+        (b'{"results":7}', "Expected `array`"),
+        (b'{"items":[]}', "missing required field `results`"),
+        (b"[" * 5000, "not a valid page"),
+    ],
+)
+async def test_an_answer_that_is_no_page_names_the_request(body: bytes, what: str) -> None:
+    """A proxy's page is an error with path, status and number, and never an empty list."""
+    linked = {"next": {"href": "/companies?page=2&pageSize=100"}}
+    service, _ = scripted({"results": [], "_links": linked}, body)
+    async with service.client() as client:
+        with pytest.raises(MalformedResponse, match=re.escape(what)) as caught:
+            await client.companies.list().collect()
+
+    assert (caught.value.path, caught.value.status) == ("/companies", 200)
+
+
+async def test_two_consumers_of_one_iteration_are_told_apart(serve: Serve) -> None:
+    """The second to wait gets an error; the first goes on."""
+    items = aiter((await serve(Records(items=3))).list())
+    first = asyncio.create_task(anext(items))
+    await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="already running"):
+        await anext(items)
+
+    assert await first == {"id": 0}
+
+
+# Items that are odd
+
+
+@pytest.mark.parametrize("way", ["items", "pages", "collect"])
+async def test_an_item_that_does_not_fit_costs_itself_alone(serve: Serve, way: str) -> None:
+    """With ``on_invalid`` the others come; without, an error whose cursor is behind it."""
+    service = Records(items=300, records=lambda index: {"id": "?" if index == 150 else index})
+    companies = await serve(service)
+    good = [index for index in range(300) if index != 150]
+    errors: list[InvalidItem] = []
+    pager = companies.list(model=Numbered, on_invalid=errors.append)
+    if way == "pages":
+        seen = [item.id async for page in pager.pages() for item in page]
+    else:
+        seen = [
+            item.id
+            for item in (await pager.collect() if way == "collect" else [i async for i in pager])
+        ]
+
+    assert seen == good
+    assert [(error.index, error.page, error.raw) for error in errors] == [(50, 2, b'{"id":"?"}')]
+    assert (pager.report.items, pager.report.invalid) == (299, 1)
+
+    pager, seen = companies.list(model=Numbered), []
+    with pytest.raises(InvalidItem, match=r"page 2, item 50: Expected `int`, got `str` at \$.id"):  # noqa: PT012
+        async for item in pager:
+            seen.append(item.id)
+    rest = await companies.list(model=Numbered, cursor=pager.cursor).collect()
+    assert [*seen, *[item.id for item in rest]] == good
+
+
+class Named(msgspec.Struct):
+    a: str
+
+
+@pytest.mark.parametrize("model", [None, Named])
+@pytest.mark.parametrize("broken", [rb"cut \ud83d", b"cut \xff"])
+async def test_what_is_no_text_is_replaced(broken: bytes, model: Any) -> None:
+    """Half an emoji, or invalid UTF-8: the item comes with U+FFFD, its bytes come as they were."""
+    body = (
+        rb'{"results":[{"a":"\ud83d\ude00"},{"a":"\\ud83d"},{"a":"' + broken + rb'"},{"a":"\n"}],'
+        rb'"totalResults":4,"pageNumber":1}'
+    )
+    service, _ = scripted(body)
+    async with service.client() as client:
+        items: list[Any] = await client.companies.list(model=model).collect()
+        raws = [raw async for raw in client.companies.list().raw()]
+
+    texts = [item["a"] if isinstance(item, dict) else item.a for item in items]
+    assert texts == ["\N{GRINNING FACE}", "\\ud83d", "cut \N{REPLACEMENT CHARACTER}", "\n"]
+    assert raws[2] == b'{"a":"' + broken + b'"}'
+
+
+# Cursors
+
+
+@pytest.mark.parametrize(
+    ("cursor", "what"),
+    [
+        *(("", "damaged"), ("2", "damaged"), ("2.", "damaged"), ("x.y", "damaged")),
+        *(("2.####", "damaged"), ("2.AAAA", "damaged"), (7, "str"), (b"2.abc", "str")),
+        *(("1.abcdef", "version 1"), ("3.abcdef", "version 3"), ("\uff12.abc", "version")),
+    ],
+)
+def test_what_is_no_cursor_is_refused(cursor: Any, what: str) -> None:
+    """Before anything is sent; one of another version is told apart from damage."""
+    with pytest.raises(ConfigurationError, match=what):
+        unopened(cursor=cursor)
+
+
+def test_a_damaged_cursor_is_refused() -> None:
+    """No single changed, missing or additional character reads as some other place."""
+    cursor = unopened(page_size=77, query="status=Paid").cursor
+    for place in range(len(cursor)):
+        for other in (chr(ord(cursor[place]) ^ 1), "", cursor[place] + "A"):
+            damaged = cursor[:place] + other + cursor[place + 1 :]
+            if damaged != cursor:
+                with pytest.raises(ConfigurationError):
+                    unopened(page_size=77, query="status=Paid", cursor=damaged)
+    assert unopened(query="status=Paid", cursor=cursor).cursor == cursor
+    assert len(cursor) < 100
+
+
+@pytest.mark.parametrize(
+    "other", [{"query": "status=void"}, {"order_by": "id"}, {"changed_since": "2024-01-01"}]
+)
+def test_a_cursor_of_another_list_is_refused(other: dict[str, str]) -> None:
+    """Path, filter and order belong to the cursor; page size does not."""
+    cursor = unopened().cursor
+
+    with pytest.raises(ConfigurationError, match="another list"):
+        unopened(cursor=cursor, **other)
+    with pytest.raises(ConfigurationError, match="another list"):
+        Client("key", "http://localhost").company("a").data("bills").list(cursor=cursor)
+    unopened(cursor=cursor, page_size=7)
+
+
+async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added(serve: Serve) -> None:
+    """The cursor of a finished reading finds later records, and nothing twice."""
+    service = Records(items=250)
+    companies = await serve(service)
+    pager = companies.list()
+    await pager.collect()
+    service.items = 420
+
+    assert await companies.list(cursor=pager.cursor).collect() == ids(range(250, 420))
+
+
+# Leaving
+
+
+async def test_a_break_leaves_no_task_and_few_pages_too_many(serve: Serve) -> None:
+    """Breaking out cancels what was fetched ahead: at most *prefetch* pages."""
+    service = Records(items=10_000)
+
+    async for item in (await serve(service)).list(prefetch=4):
+        if item["id"] == 150:
+            break
+    await settle()
+
+    assert not others()
+    assert max(service.pages) <= 2 + 4
+
+
+async def test_a_cancelled_reader_leaves_no_task(serve: Serve) -> None:
+    """Cancelling the task that reads cancels its pages, though the iterator is kept."""
+    service = Records(after=lambda page: 0.01 if page < 3 else 100.0)
+    companies = await serve(service)
+    pager = companies.list()
+    items = aiter(pager)
+    for _ in range(200):
+        await anext(items)
+    reader = asyncio.ensure_future(anext(items))
+    await asyncio.sleep(1)
+
+    reader.cancel()
+    outcome = await asyncio.gather(reader, return_exceptions=True)
+    await settle()
+
+    assert isinstance(outcome[0], asyncio.CancelledError)
+    assert not others()
+    service.after = lambda _: 0.01
+    assert await companies.list(cursor=pager.cursor).collect() == ids(range(200, 1000))
+
+
+@pytest.mark.parametrize("by", ["garbage collector", "another thread", "aclose"])
+async def test_a_forgotten_iterator_leaves_no_task(serve: Serve, by: str) -> None:
+    """Whatever ends a reading ends its requests; the cursor is still known."""
+    asyncio.get_running_loop().set_debug(True)
+    companies = await serve(Records())
+    pager = companies.list()
+    kept = [aiter(pager)]
+    await anext(kept[0])
+    assert others()
+
+    if by == "aclose":
+        await kept[0].aclose()
+    elif by == "another thread":
+        thread = threading.Thread(target=kept.clear)
+        thread.start()
+        thread.join()
+    else:
+        kept.clear()
+        gc.collect()
+    await settle()
+
+    assert not others()
+    assert await companies.list(cursor=pager.cursor).first() == {"id": 1}
+
+
+async def test_pages_that_somebody_else_cancels_are_asked_for_again(serve: Serve) -> None:
+    """A sweep over all tasks costs the pages on their way, not the reading."""
+    reading = asyncio.ensure_future((await serve(Records(items=500))).list().collect())
+    await asyncio.sleep(0.005)
+
+    for task in others() - {reading}:
+        task.cancel()
+
+    assert await reading == ids(range(500))
+
+
+# Options
+
+
+async def nothing(_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("page_size", 0), ("page_size", 5001), ("page_size", "large"), ("prefetch", -1)),
+        *(("prefetch", 1.5), ("max_bytes", 0), ("limit", -1), ("limit", "7"), ("limit", True)),
+        *(("numbers", "int"), ("model", int), ("on_invalid", "skip"), ("on_invalid", nothing)),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(option: str, value: Any) -> None:
+    """By name, when the list is made, before anything is sent."""
+    with pytest.raises(ConfigurationError, match=option):
+        unopened(**{option: value})
+
+
+async def test_a_limit_of_collect_is_checked_as_that_of_list(serve: Serve) -> None:
+    """The error comes before anything is sent."""
+    service = Records()
+    with pytest.raises(ConfigurationError, match="limit"):
+        await (await serve(service)).list().collect(-1)
+    assert service.log == []
+
+
+async def test_a_list_is_not_iterated_without_async(serve: Serve) -> None:
+    """The error says how; its iterators are async generators, for `aclosing`."""
+    pager: Any = (await serve(Records(items=3))).list()
+
+    with pytest.raises(TypeError, match="async for"):
+        iter(pager)
+    for iterator in (aiter(pager), pager.pages(), pager.raw(), pager.arrow()):
+        assert inspect.isasyncgen(iterator)
+        assert len([handed async for handed in iterator]) in {1, 3}
+
+
+# Every event loop
+
+
+def test_a_list_on_every_loop(run_on_loop: RunOnLoop) -> None:
+    """Items, pages ahead, an error, a break and a cursor, on asyncio, uvloop and eager tasks."""
+
+    async def journey() -> None:
+        service = Records(items=950, after=lambda page: 0.001 * (page % 3), troubles={4: [503]})
+        async with service.client() as client:
+            pager = client.companies.list(prefetch=4)
+            read = []
+            async for item in pager:
+                read.append(item)
+                if len(read) == 333:
+                    break
+            rest = await client.companies.list(cursor=pager.cursor).collect()
+            assert read + rest == ids(range(950))
+            assert len([page async for page in client.companies.list().pages()]) == 10
+            service.troubles = {2: [400]}
+            with pytest.raises(ApiError):
+                await client.companies.list().collect()
+            raws = [json.loads(raw) async for raw in client.companies.list().raw()]
+            assert raws == ids(range(950))
+            await settle()
+            assert not others()
+
+    run_on_loop(journey())
