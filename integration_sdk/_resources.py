@@ -16,7 +16,7 @@ from integration_sdk._http.requests import DEFAULT_PAGE_SIZE
 from integration_sdk._list.changes import MODIFIED
 from integration_sdk._list.pager import Pager
 from integration_sdk._list.reader import OnInvalid
-from integration_sdk._options_given import MIB, ListOptions, Numbers
+from integration_sdk._options_given import MIB, ListOptions, Numbers, given
 from integration_sdk._records.items import Decode
 from integration_sdk.models import Answer
 
@@ -166,22 +166,9 @@ class Listing(Resource, Generic[Item]):
 
         Guides: docs/guides/stream.md, resume.md, models.md, incremental.md.
         """
-        options = ListOptions(
-            model=model,
-            page_size=page_size,
-            page=page,
-            query=query,
-            order_by=order_by,
-            changed_since=changed_since,
-            changed_by=changed_by,
-            prefetch=prefetch,
-            max_bytes=max_bytes,
-            limit=limit,
-            cursor=cursor,
-            on_invalid=on_invalid,
-            numbers=numbers or self._context.numbers,
-        )
-        decode = self._decode(options.numbers)
+        numbers = numbers or self._context.numbers
+        options = given(ListOptions, locals())
+        decode = self._decode(numbers)
         if model is not None and decode is not None:
             raise TypeError("this list() has no option 'model': its items have a class already")
         order_by, context = order_by or self._order, self._context

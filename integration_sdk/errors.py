@@ -27,8 +27,6 @@
     │   ├── InternalServerError     500
     │   └── ServiceUnavailable      503
     ├── PaginationError             a list cannot be read as it should
-    │   ├── UnsafeLink
-    │   ├── ResultSetChanged
     │   └── InvalidItem             a record does not fit the model
     ├── PushError
     │   ├── InvalidRecord           the record is invalid and was not sent
@@ -41,8 +39,6 @@
     └── JournalError                the journal cannot be opened, trusted or written
         ├── JournalInUse            another process or coordinator has it open
         └── StoreUnavailable        the database cannot be reached
-
-`DriftWarning` is a warning, and not part of the tree.
 
 Errors hold plain data only: no key, no header, no live object. They survive ``pickle`` and ``copy``
 and are safe to log. A message is one line; control characters in the service's texts are escaped.
@@ -258,14 +254,6 @@ class PaginationError(IntegrationError):
     page: int | None = None
 
 
-class UnsafeLink(PaginationError):
-    """A ``next`` link leads to another host or path, or is too long. It was not followed."""
-
-
-class ResultSetChanged(PaginationError):
-    """The list changed while it was read, with ``on_drift="raise"``, or "repair" failed."""
-
-
 class InvalidItem(PaginationError):
     """A record does not fit ``model=``.
 
@@ -279,10 +267,6 @@ class InvalidItem(PaginationError):
     index: int = 0
     item_path: str = "$"
     raw: bytes = b""
-
-
-class DriftWarning(UserWarning):
-    """The list changed while it was read, with ``on_drift="warn"``."""
 
 
 # Pushes
