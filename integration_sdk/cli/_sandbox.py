@@ -74,8 +74,8 @@ async def sandbox(
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
 
     Faults can be changed while it runs: POST /_page/faults adds some, in the JSON of --faults, GET
-    lists them with the number of requests each was applied to, and DELETE removes all. From
-    another machine or container these requests need the API key, like any other.
+    lists them with the number of requests each was applied to, and DELETE removes all. These
+    requests need the API key, like any other.
 
     Parameters
     ----------

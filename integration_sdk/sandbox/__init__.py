@@ -28,13 +28,12 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, encode
-from integration_sdk.sandbox._faults import Faults
 from integration_sdk.sandbox._front import Control, Front
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
-from integration_sdk.sandbox._platforms import Company, Connection
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._records import DataSet
-from integration_sdk.sandbox._rules import Rule
+from integration_sdk.sandbox._rules import Faults, Rule
+from integration_sdk.sandbox._schemas import Company, Connection
 from integration_sdk.sandbox._server import RecordedRequest, Server
 from integration_sdk.sandbox._service import (
     REMOVAL,

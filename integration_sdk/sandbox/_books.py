@@ -23,7 +23,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from integration_sdk.sandbox._call import decode, encode
+from integration_sdk.sandbox._call import LEFT_OUT, body, decode, encode
 from integration_sdk.sandbox._records import DataSet, Source, stored
 from integration_sdk.sandbox._schemas import BOOKED, DATA_TYPES, EXAMPLES, Shape
 
@@ -157,18 +157,19 @@ class Books:
         unit, quantity = _money(chance, 400), Decimal(chance.randrange(1, 12)).quantize(CENT)
         net = (unit * quantity).quantize(CENT)
         tax = (net / 5).quantize(CENT)
-        line = {
-            "description": _THINGS[n],
-            "unitAmount": unit,
-            "quantity": quantity,
-            "subTotal": net,
-            "taxAmount": tax,
-            "totalAmount": net + tax,
-            "accountRef": {"id": self.ids("accounts")[n % 2], "name": _example("name", n % 2)},
-            "taxRateRef": {"id": "VAT20", "name": "VAT at 20%", "effectiveTaxRate": 20},
-        }
         item = {"id": self.ids("items")[n], "name": _example("name", n)}
-        return line if n % 5 == 4 else line | {"itemRef": item}
+        return body(
+            "line",
+            thing=_THINGS[n],
+            unit=unit,
+            quantity=quantity,
+            net=net,
+            tax=tax,
+            total=net + tax,
+            account=self.ids("accounts")[n % 2],
+            account_name=_example("name", n % 2),
+            item=LEFT_OUT if n % 5 == 4 else item,
+        )
 
 
 class _Maker:
@@ -275,42 +276,28 @@ class _Invoices:
 
     def _body(self, n: int) -> dict[str, Any]:
         chance = self._books.chance("invoice", n)
-        more = {"trackingCategoryRefs": [], "isDirectIncome": False}
-        lines = [line | more for line in self._books.lines(chance)]
-        net = sum((line["subTotal"] for line in lines), ZERO)
-        tax = sum((line["taxAmount"] for line in lines), ZERO)
+        lines = self._books.lines(chance)
+        net, tax = (sum((one[name] for one in lines), ZERO) for name in ("subTotal", "taxAmount"))
         total = net + tax
         status = chance.choices(_STATUSES, weights=(50, 25, 10, 10, 5))[0]
         shares = {"Paid": total, "PartiallyPaid": (total / 2).quantize(CENT)}
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
-        optional = {
-            "additionalTaxAmount": ZERO,
-            "withholdingTax": [],
-            "salesOrderRefs": [],
-            "supplementalData": {"content": {}},
-        }
-        if n % 5 == 4:
-            optional.popitem()
-        return {
-            "lineItems": lines,
-            **optional,
-            "subTotal": net,
-            "totalTaxAmount": tax,
-            "totalAmount": total,
-            "totalDiscount": ZERO,
-            "discountPercentage": ZERO,
-            "currency": chance.choice(("GBP", "GBP", "EUR", "USD")),
-            "currencyRate": Decimal("1.00"),
-            "paymentAllocations": [allocation] if paid else [],
-            "additionalTaxPercentage": ZERO,
-            "amountDue": total - paid,
-            "status": status,
-            "note": f"Thank you for your order. Terms: 30 days net. Batch {n}.",
-            "taxInclusive": False,
-            "metadata": {"isDeleted": False},
-        }
+        return body(
+            "invoice",
+            lines=lines,
+            net=net,
+            tax=tax,
+            total=total,
+            due=total - paid,
+            allocations=[allocation] if paid else [],
+            currency=chance.choice(("GBP", "GBP", "EUR", "USD")),
+            supplement=LEFT_OUT if n % 5 == 4 else {"content": {}},
+            more_tax=LEFT_OUT if n % 7 == 6 else ZERO,
+            status=status,
+            note=f"Thank you for your order. Terms: 30 days net. Batch {n}.",
+        )
 
 
 def _dates(n: int) -> dict[str, str]:

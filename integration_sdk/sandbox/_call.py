@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import formatdate
 from functools import lru_cache
+from http import HTTPStatus
+from importlib.resources import files
 from typing import Any, Literal
 
 import msgspec
@@ -26,9 +28,30 @@ from attrs import define, field, frozen
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 NOTHING: Mapping[str, str] = {}
+LEFT_OUT: Any = object()
+"""In place of a value of a body: its field is left out."""
 encode = msgspec.json.Encoder(decimal_format="number").encode
 decode = msgspec.json.Decoder(float_hook=Decimal).decode
 """JSON to plain values, with every fraction an exact Decimal."""
+
+
+_BODIES: dict[str, Any] = decode(
+    files("integration_sdk.sandbox").joinpath("_bodies.json").read_bytes()
+)
+
+
+def body(name: str, /, **values: Any) -> dict[str, Any]:
+    """Return the *name* of ``_bodies.json`` with these *values*; those that are `LEFT_OUT` are."""
+    filled: dict[str, Any] = _filled(_BODIES[name], values)
+    return filled
+
+
+def _filled(template: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(template, dict):
+        filled = {key: _filled(value, values) for key, value in template.items()}
+        return {key: value for key, value in filled.items() if value is not LEFT_OUT}
+    is_name = isinstance(template, str) and template[:1] == "$"
+    return values[template[1:]] if is_name else template
 
 
 def new_uuid(chance: random.Random) -> str:
@@ -136,19 +159,8 @@ class Problem:
         return {name: value for name, value in entry.items() if value is not None}
 
 
-_ERRORS = {
-    400: "Bad request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "Method not allowed",
-    409: "Conflict: the data set is not ready",
-    429: "Too many requests",
-    500: "Internal server error",
-    503: "Service unavailable",
-}
-"""Source: "Status codes"; the words are ours where it has a sentence."""
+_PHRASES = {each.value: each.phrase for each in HTTPStatus} | {404: "NotFound"}
+"""Source: "Status codes"; "Other rules" 4."""
 
 
 class Refused(Exception):
@@ -169,22 +181,15 @@ class Refused(Exception):
         headers: Mapping[str, str] = NOTHING,
     ) -> None:
         self.status, self.headers, self.problems = status, headers, problems
-        self.error = error or _ERRORS.get(status, "Error")
+        self.error = error or _PHRASES.get(status, "Error")
         super().__init__(status, self.error)
 
     def answer(self, correlation_id: str) -> Answer:
         """The error body, to be quoted by *correlation_id*."""
-        body: dict[str, object] = {
-            "statusCode": self.status,
-            "service": "Sandbox",
-            "error": self.error,
-            "correlationId": correlation_id,
-        }
-        if self.problems:
-            errors = [problem.body() for problem in self.problems]
-            body["validation"] = {"errors": errors, "warnings": []}
-        body |= {"canBeRetried": "Unknown", "detailedErrorCode": 0}
-        return answer(body, self.status, self.headers)
+        problems = {"errors": [problem.body() for problem in self.problems], "warnings": []}
+        values = {"status": self.status, "error": self.error, "correlation": correlation_id}
+        written = body("error", **values, validation=problems if self.problems else LEFT_OUT)
+        return answer(written, self.status, self.headers)
 
 
 def bad_request(item: str, message: str, validator: str = "Request") -> Refused:

@@ -21,16 +21,23 @@ from integration_sdk.sandbox._call import (
     Refused,
     answer,
     bad_request,
+    body,
     encode,
     iso,
     new_uuid,
     not_found,
 )
 from integration_sdk.sandbox._lists import listed
-from integration_sdk.sandbox._platforms import Company, Connection, describe
 from integration_sdk.sandbox._records import DataSet
 from integration_sdk.sandbox._routes import route, wrong_method
-from integration_sdk.sandbox._schemas import DATA_TYPES, list_name, option_name
+from integration_sdk.sandbox._schemas import (
+    DATA_TYPES,
+    Company,
+    Connection,
+    describe,
+    list_name,
+    option_name,
+)
 from integration_sdk.sandbox._service import FREE_COMPANIES, Service
 
 C = "/companies/{companyId}"
@@ -261,15 +268,16 @@ async def get_data_status(service: Service, call: Call) -> Answer:
     states = {}
     for name in map(option_name, DATA_TYPES if company.connections else ()):
         one = latest.get(name)
-        body = one.body(call.now) if one else {"status": "Complete"}
-        is_done = body["status"] == "Complete"
-        states[name] = {
-            "dataType": name,
-            "lastSuccessfulSync": iso(one.ends if one and is_done else company.created),
-            "currentStatus": body["status"],
-            "latestSyncId": body.get("id"),
-            "latestSuccessfulSyncId": body.get("id") if is_done else None,
-        }
+        shown = one.body(call.now) if one else {"status": "Complete", "id": None}
+        is_done = shown["status"] == "Complete"
+        states[name] = body(
+            "status",
+            data_type=name,
+            status=shown["status"],
+            synced=iso(one.ends if one and is_done else company.created),
+            latest=shown["id"],
+            successful=shown["id"] if is_done else None,
+        )
     return answer(states)
 
 

@@ -1,7 +1,7 @@
 """Faults on command: everything that goes wrong between a client and the service.
 
 Each fault is a class here, one declaration for Python, pytest markers, files and
-``POST /_page/faults``. A new one is a class and its line in `Faults`.
+``POST /_page/faults``. A new one is a class here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from integration_sdk.sandbox import _call as sent
 from integration_sdk.sandbox._call import Answer, Call, Forgery, Problem, Refused, World
-from integration_sdk.sandbox._rules import Fault, Proceed, Rule, Rules, Setter
+from integration_sdk.sandbox._rules import Fault, Proceed, Rule
 from integration_sdk.sandbox._service import Count, Duration, HeaderText, Seconds, Service, Whole
 
 Status = Annotated[int, Meta(ge=200, le=599)]
@@ -83,7 +83,7 @@ class NotReady(Answering, tag="not_ready"):
         return 0.0, inf if self.seconds is None else self.seconds
 
     def reply(self) -> Refused:
-        return Refused(409)
+        return Refused(409, "Conflict: the data set is not ready")
 
 
 class Unavailable(Answering, tag="unavailable"):
@@ -284,35 +284,6 @@ class Notifications(PushFault, tag="notifications"):
         late = [evolve(one, delay=one.delay + rule.draw(self.delay)) for one in notices]
         forged = [sent.Notice(forged=self.forge)] if self.forge else []
         return evolve(world, notices=(*forged, *late))
-
-
-class Faults(Rules):
-    """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
-
-    Each also takes when it applies: ``route="POST /push/"``, ``skip``, ``times`` and
-    ``probability``. A fault of pushes concerns pushes only, whatever its route.
-
-    Raises:
-        ValueError: A value cannot be, or the route matches no call that the service has.
-    """
-
-    status = Setter(StatusFault)
-    html_from_proxy = Setter(HtmlFromProxy)
-    not_ready = Setter(NotReady)
-    unavailable = Setter(Unavailable)
-    no_push_list = Setter(NoPushList)
-    drop_connection = Setter(DropConnection)
-    rate_limit = Setter(RateLimit)
-    concurrency_limit = Setter(ConcurrencyLimit)
-    latency = Setter(Latency)
-    late_answer = Setter(LateAnswer)
-    truncate = Setter(Truncate)
-    cap_page_size = Setter(CapPageSize)
-    list_lag = Setter(ListLag)
-    lose_answer = Setter(LoseAnswer)
-    push_seconds = Setter(PushSeconds)
-    fail_next_push = Setter(FailNextPush)
-    notifications = Setter(Notifications)
 
 
 def _retry_after(

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve
 
-from integration_sdk.sandbox import _endpoints  # noqa: F401 - its routes are found by `find`
+from integration_sdk.sandbox import _endpoints, _faults  # noqa: F401 - found by their names
 from integration_sdk.sandbox._call import (
     HTML,
     Answer,
@@ -31,10 +31,10 @@ from integration_sdk.sandbox._call import (
     not_found,
     rate_headers,
 )
-from integration_sdk.sandbox._faults import Faults
-from integration_sdk.sandbox._platforms import PLATFORMS
 from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import find, wrong_method
+from integration_sdk.sandbox._rules import Faults
+from integration_sdk.sandbox._schemas import PLATFORMS
 from integration_sdk.sandbox._service import DAY, FREE_DAYS, Service
 
 KEPT_SECONDS = 90 * 60
@@ -187,11 +187,10 @@ class Control:
 
     def _push(self, push: Operation, now: float) -> dict[str, Any]:
         company = self._service.companies.get(push.company)
-        connection = company and company.connection(push.connection)
         problems = push.problems if push.status == "Failed" else ()
         return {
             "key": push.key,
-            "where": f"{company.name} · {connection.platform}" if company and connection else "",
+            "where": company.name if company else "a company that is gone",
             "what": f"{VERBS[push.verb][1]} {push.data_type} {push.label}".strip(),
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,

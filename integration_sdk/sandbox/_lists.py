@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
 
@@ -117,35 +116,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@frozen
-class Comparison:
-    """``name sign text``; *number* is the place of its value among those that are read."""
+def _parsed(text: str) -> tuple[list[tuple[str, str, str]], str]:
+    """Return the comparisons of a filter, and how it joins their results, as Python.
 
-    name: str
-    sign: str
-    text: str
-    number: int
-
-    def check(self, kind: type | None) -> None:
-        """Refuse a text that cannot be compared with values of this *kind*."""
-        reader = _READERS.get(kind or str)
-        if self.sign != "~" and reader is not None and reader(self.text) is None:
-            message = f"{self.text!r} cannot be compared with {self.name}"
-            raise bad_request("query", message, "Query")
-
-    def matches(self, values: Values) -> bool:
-        found = values[self.number]
-        if found is not None and self.sign == "~":
-            return self.text.lower() in str(found)
-        wanted = None if found is None else _READERS[type(found)](self.text)
-        return self.sign == "!=" if wanted is None else _OPERATORS[self.sign](found, wanted)
-
-
-def _parsed(text: str) -> tuple[list[Comparison], Test]:
-    """Read a filter; bad syntax is a 400 that says where."""
+    Bad syntax is a 400 that says where.
+    """
     if len(text) >= LONGEST_QUERY:
         raise bad_request("query", f"the query must be below {LONGEST_QUERY} characters")
-    found: list[Comparison] = []
+    found: list[tuple[str, str, str]] = []
     python, at, open_groups, behind = "", 0, 0, False
     while at < len(text) or not behind:
         match = (_BEHIND if behind else _OPERAND).match(text, at)
@@ -155,19 +133,26 @@ def _parsed(text: str) -> tuple[list[Comparison], Test]:
             expected = "&&, || or }" if behind else "a comparison such as status=Paid"
             why = f"the query is not valid at character {at}: expected {expected}"
             raise bad_request("query", why)
+        python += f"tests[{len(found)}](values)" if mark is None else _PYTHON[mark]
         if mark is None:
-            python += f"tests[{len(found)}](values)"
-            found.append(Comparison(match[2], match[3], match[4], len(found)))
-        else:
-            python += _PYTHON[mark]
+            found.append((match[2], match[3], match[4]))
         at, behind = match.end(), mark in {None, "}"}
-    tests = [one.matches for one in found]
-    try:
-        # It holds nothing but the words above, and Python reads it with the same precedence.
-        test: Test = eval(f"lambda values: {python}", {"tests": tests})  # noqa: S307
-    except (SyntaxError, MemoryError, RecursionError):
-        raise bad_request("query", "the query has groups that do not end, or too many") from None
-    return found, test
+    return found, python
+
+
+def _test(number: int, name: str, sign: str, text: str, kind: type) -> Test:
+    """Return whether the value at *number*, of this *kind* or None, matches."""
+    if sign == "~":
+        return lambda values: values[number] is not None and text.lower() in str(values[number])
+    wanted, compare = _READERS.get(kind, str.lower)(text), _OPERATORS[sign]
+    if wanted is None:
+        raise bad_request("query", f"{text!r} cannot be compared with {name}", "Query")
+
+    def test(values: Values) -> bool:
+        found = values[number]
+        return sign == "!=" if found is None else compare(found, wanted)
+
+    return test
 
 
 class Search:
@@ -178,8 +163,17 @@ class Search:
     """
 
     def __init__(self, query: str | None, order_by: str | None) -> None:
-        self._comparisons, self._test = _parsed(query) if query else ([], lambda values: True)
-        self.names = [comparison.name for comparison in self._comparisons]
+        self._comparisons, python = _parsed(query) if query else ([], "True")
+        self._tests: list[Test] = []
+        try:
+            # It holds nothing but the words above, and Python reads it with the same precedence.
+            known = {"tests": self._tests}
+            self._test: Test = eval(f"lambda values: {python}", known)  # noqa: S307
+        except (SyntaxError, MemoryError, RecursionError):
+            raise bad_request(
+                "query", "the query has groups that do not end, or too many"
+            ) from None
+        self.names = [name for name, _, _ in self._comparisons]
         self._is_ordered, self._descending = bool(order_by), (order_by or "").startswith("-")
         if order_by:
             self.names.append(order_by.removeprefix("-"))
@@ -211,8 +205,8 @@ class Search:
             if kind is None:
                 message = f"{name} is no property of these records"
                 raise bad_request(self._asked(number), message, "Query")
-        for one in self._comparisons:
-            one.check(self._kinds[one.number])
+            if number < len(self._comparisons):
+                self._tests.append(_test(number, *self._comparisons[number], kind))
 
     def _asked(self, number: int) -> str:
         return "query" if number < len(self._comparisons) else "orderBy"
@@ -247,7 +241,7 @@ def _comparable(value: Any, kind: type | None = None) -> Value | None:
         found = value
     elif isinstance(value, int | float):
         found = Decimal(value)
-    return found if kind in {None, type(None), type(found)} else None
+    return found if kind in {None, type(found)} else None
 
 
 @lru_cache(maxsize=1024)

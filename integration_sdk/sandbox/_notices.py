@@ -30,7 +30,7 @@ import msgspec
 from attrs import evolve, field, frozen
 from msgspec import Meta
 
-from integration_sdk.sandbox._call import Clock, Forgery, encode, iso, new_uuid
+from integration_sdk.sandbox._call import Clock, Forgery, body, encode, iso, new_uuid
 from integration_sdk.sandbox._pushes import VERBS, Ledger, Operation
 from integration_sdk.sandbox._schemas import option_name
 from integration_sdk.sandbox._service import HeaderText, checked
@@ -68,29 +68,15 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @frozen
 class Delivery:
-    """An attempt to deliver a notification.
+    """An attempt to deliver a notification, which has the same *id* in every attempt.
 
     Attributes:
         key: The push that it named.
-        status: The subscriber's answer; 0 for none.
-        at: The service's time of the attempt.
-        attempt: 0 for the first attempt, then the number of the retry.
         forged: What was wrong with it, if anything.
+        attempt: 0 for the first attempt, then the number of the retry.
+        at: The service's time of the attempt.
+        status: The subscriber's answer; 0 for none.
     """
-
-    url: str
-    key: str
-    status: int
-    at: float
-    attempt: int
-    forged: Forgery | None
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
-
-
-@frozen
-class _Letter:
-    """A notification on its way to one subscriber, with the same id in every attempt."""
 
     to: Subscription
     id: str
@@ -98,19 +84,21 @@ class _Letter:
     body: bytes = field(repr=False)
     forged: Forgery | None = None
     attempt: int = 0
+    at: float = 0.0
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    status: int = 0
 
-    def headers(self, now: float) -> dict[str, str]:
-        """Return the headers of an attempt made *now*, authentication included."""
-        headers = {"Content-Type": "application/json"}
-        if self.to.authorization is not None:
-            is_theirs = self.forged == "secret"
-            headers["Authorization"] = "Bearer forged" if is_theirs else self.to.authorization
-        if self.to.secret is not None:
-            other = _new_secret(random.Random(self.to.secret))
-            secret = other if self.forged == "secret" else self.to.secret
-            headers |= {"webhook-id": self.id, "webhook-timestamp": str(int(now))}
-            headers["webhook-signature"] = sign(secret, self.id, str(int(now)), self.body)
-        return headers
+
+def _headers(letter: Delivery, now: float) -> dict[str, str]:
+    headers, to = {"Content-Type": "application/json"}, letter.to
+    is_theirs = letter.forged == "secret"
+    if to.authorization is not None:
+        headers["Authorization"] = "Bearer forged" if is_theirs else to.authorization
+    if to.secret is not None:
+        secret = _new_secret(random.Random(to.secret)) if is_theirs else to.secret
+        headers |= {"webhook-id": letter.id, "webhook-timestamp": str(int(now))}
+        headers["webhook-signature"] = sign(secret, letter.id, str(int(now)), letter.body)
+    return headers
 
 
 def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
@@ -126,36 +114,24 @@ def _new_secret(chance: random.Random) -> str:
 
 def _body(to: Subscription, op: Operation, message_id: str, key: str, status: str) -> bytes:
     data_type = option_name(op.data_type)
-    if to.style == "rule":
-        envelope = {
-            "AlertId": message_id,
-            "ClientId": to.client_id,
-            "CompanyId": op.company,
-            "DataConnectionId": op.connection,
-            "RuleId": to.rule_id,
-            "RuleType": "Push Operation Status Changed()",
-            "Message": f"A push of {data_type} changed status to {status}",
-            "Data": {"dataType": data_type, "status": status, "pushOperationKey": key},
-        }
-        return encode(envelope)
     completed = None if op.completed is None else iso(op.completed)
-    payload = {
-        "id": key,
-        "type": VERBS[op.verb][1],
-        "status": status,
-        "referenceCompany": {"id": op.company},
-        "connectionId": op.connection,
-        "requestedOnUtc": iso(op.requested),
-        "completedOnUtc": completed,
-    }
-    end = "successful" if status == "Success" else "unsuccessful"
-    event = {
+    values = {
         "id": message_id,
-        "eventType": f"{data_type}.write.{end}",
-        "generatedDate": completed or iso(op.requested),
-        "payload": payload,
+        "client": to.client_id,
+        "rule": to.rule_id,
+        "company": op.company,
+        "connection": op.connection,
+        "data_type": data_type,
+        "status": status,
+        "key": key,
+        "message": f"A push of {data_type} changed status to {status}",
+        "event": f"{data_type}.write.{'' if status == 'Success' else 'un'}successful",
+        "kind": VERBS[op.verb][1],
+        "requested": iso(op.requested),
+        "completed": completed,
+        "generated": completed or iso(op.requested),
     }
-    return encode(event)
+    return encode(body(to.style, **values))
 
 
 class Notifier:
@@ -170,7 +146,7 @@ class Notifier:
         self._clock, self._ledger, self._remember = clock, ledger, remember
         self._chance = random.Random(f"{seed}/notifications")
         self._subscriptions: list[Subscription] = []
-        self._outbox: list[tuple[float, int, _Letter]] = []
+        self._outbox: list[tuple[float, int, Delivery]] = []
         self._turns = count()
         self._changed = asyncio.Event()
         clock.on_change, ledger.on_push = self._wake, self._note
@@ -234,7 +210,7 @@ class Notifier:
                 own_id = new_uuid(self._chance) if is_other else message_id
                 key = new_uuid(self._chance) if notice.forged == "key" else push.key
                 body = _body(to, push, own_id, key, status)
-                letter = _Letter(to, own_id, key, body, notice.forged)
+                letter = Delivery(to, own_id, key, body, notice.forged)
                 heappush(self._outbox, (at + notice.delay, next(self._turns), letter))
         self._changed.set()
 
@@ -254,27 +230,25 @@ class Notifier:
                 async with asyncio.timeout(None if at == inf else max(at - now, 0.0)):
                     await self._changed.wait()
 
-    async def _deliver(self, letter: _Letter) -> None:
+    async def _deliver(self, letter: Delivery) -> None:
         at = self._clock.now()
-        headers = letter.headers(at)
-        status = await self._post(letter, headers)
-        to, key, attempt = letter.to, letter.key, letter.attempt
-        delivery = Delivery(to.url, key, status, at, attempt, letter.forged, headers, letter.body)
-        self.deliveries.append(delivery)
+        tried = evolve(letter, at=at, headers=_headers(letter, at))
+        tried = evolve(tried, status=await self._post(tried))
+        self.deliveries.append(tried)
         del self.deliveries[: -self._remember or None]
-        if not 200 <= status < 300 and attempt < len(RETRIES):
-            again = evolve(letter, attempt=attempt + 1)
-            heappush(self._outbox, (at + RETRIES[attempt], next(self._turns), again))
+        if not 200 <= tried.status < 300 and letter.attempt < len(RETRIES):
+            again = evolve(letter, attempt=letter.attempt + 1)
+            heappush(self._outbox, (at + RETRIES[letter.attempt], next(self._turns), again))
             self._changed.set()
 
-    async def _post(self, letter: _Letter, headers: dict[str, str]) -> int:
+    async def _post(self, letter: Delivery) -> int:
         """Return the status that the subscriber answered; 0 for none."""
         if self._session is None:
             jar, wait = aiohttp.DummyCookieJar(), aiohttp.ClientTimeout(total=PATIENCE)
             self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=wait)
         try:
             async with self._session.post(
-                letter.to.url, data=letter.body, headers=headers, allow_redirects=False
+                letter.to.url, data=letter.body, headers=letter.headers, allow_redirects=False
             ) as answer:
                 return answer.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

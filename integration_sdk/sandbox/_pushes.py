@@ -20,8 +20,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from integration_sdk.sandbox._call import Notice, Problem, decode, encode, iso
-from integration_sdk.sandbox._platforms import without_unlisted
-from integration_sdk.sandbox._schemas import Shape, option_name
+from integration_sdk.sandbox._schemas import Shape, option_name, without_unlisted
 
 VERBS = {
     "POST": ("Created", "Create"),
@@ -31,10 +30,6 @@ VERBS = {
     "DETACH": ("Deleted", "Delete"),
 }
 """What a push does: in an operation's ``changes``, in a notification."""
-_LABELS = (
-    *("invoiceNumber", "creditNoteNumber", "reference", "code", "nominalCode"),
-    *("customerName", "supplierName", "name", "description"),
-)
 _CODES = {"Pending": 202, "Success": 200, "Failed": 400, "TimedOut": 408}
 
 
@@ -102,10 +97,10 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """What people call the record: its number, reference or name, or its identifier."""
-        record = self.record if isinstance(self.record, dict) else {}
-        named = [str(record[name]) for name in _LABELS if record.get(name)]
-        return (*named, ("" if self.verb == "POST" else self.record_id) or "")[0]
+        """What people call the record: the first text in it, or its identifier."""
+        values = self.record.values() if isinstance(self.record, dict) else ()
+        texts = (value for value in values if isinstance(value, str))
+        return next(texts, self.record_id or "")
 
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
         """Return the record as it appears in the platform, with the fields that this fills in."""

@@ -11,8 +11,9 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache, partial
 from math import inf
-from typing import Annotated, Any, ClassVar, Generic, ParamSpec
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from attrs import define, field
@@ -25,7 +26,6 @@ from integration_sdk.sandbox._service import Count, Seconds, Service, Whole, che
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
 METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"}
-P = ParamSpec("P")
 _PLACEHOLDER = re.compile(r"\{[^{}/]*\}")
 _IDENTIFIER = re.compile(r"[^/ ?#]*\d[^/?#]*")
 
@@ -122,7 +122,7 @@ class Rule:
             raise
 
 
-class OwnFault(Fault, tag="add"):
+class OwnFault(Fault):
     """A function of the caller's."""
 
     function: Any
@@ -132,29 +132,29 @@ class OwnFault(Fault, tag="add"):
         return answer
 
 
-_KINDS: dict[str, Callable[..., Fault]] = {}
+class Faults:
+    """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
 
+    The methods are named as the faults in JSON: ``latency((1, 3))``, ``status(503, times=2)``. Each
+    also takes when it applies: ``route="POST /push/"``, ``skip``, ``times`` and ``probability``. A
+    fault of pushes concerns pushes only, whatever its route.
 
-class Setter(Generic[P]):
-    """A method that sets a fault, with the arguments of its class."""
-
-    def __init__(self, kind: Callable[P, Fault]) -> None:
-        self.kind, self.__doc__ = kind, kind.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        _KINDS[name] = self.kind
-
-    def __get__(self, rules: Rules, owner: type | None = None) -> Callable[P, Rule]:
-        return lambda *args, **options: rules.set(self.kind(*args, **options))
-
-
-class Rules:
-    """The rules in force."""
+    Raises:
+        ValueError: A value cannot be, or the route matches no call that the service has.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._chance = random.Random(f"{service.settings.seed}/faults")
         self._rules: list[Rule] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Rule]:
+        if name not in kinds():
+            raise AttributeError(f"there is no fault {name!r}: give one of {', '.join(kinds())}")
+        return partial(self.add_named, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *kinds()]
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules)
@@ -198,21 +198,15 @@ class Rules:
         return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
 
     def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
-        """Set the fault *name*.
-
-        Raises:
-            ValueError, TypeError: There is no fault of this name, or its arguments are wrong.
-        """
-        kind = _KINDS.get(str(name))
-        if kind is None:
-            raise ValueError(f"there is no fault {name!r}: give one of {', '.join(_KINDS)}")
-        return self.set(kind(*args, **options))
+        """Set the fault *name*. ValueError or TypeError if there is none, or it cannot work."""
+        if name not in kinds():
+            raise ValueError(f"there is no fault {name!r}: give one of {', '.join(kinds())}")
+        return self.set(kinds()[str(name)](*args, **options))
 
     def add_listed(self, text: bytes) -> None:
         """Set faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
 
-        Raises:
-            ValueError: It is no such list, or an entry is no valid fault; none is set.
+        ValueError if it is no such list, or an entry cannot work; none is set then.
         """
         before = list(self._rules)
         for number, options in enumerate(_entries(text), 1):
@@ -228,11 +222,7 @@ class Rules:
         return [{**rule.plain(), "hits": rule.hits} for rule in rules]
 
     def end_listed(self, text: bytes) -> None:
-        """End the faults that are `listed` so, whatever their hits; all if *text* is empty.
-
-        Raises:
-            ValueError: It is no list of faults.
-        """
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty."""
         ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
         self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
 
@@ -243,6 +233,19 @@ class Rules:
     def clear(self) -> None:
         """End all faults."""
         self._rules.clear()
+
+
+@cache
+def kinds() -> dict[str, Callable[..., Fault]]:
+    """Return the classes of faults by name."""
+    found, left = dict[str, Callable[..., Fault]](), Fault.__subclasses__()
+    while left:
+        kind = left.pop(0)
+        left += kind.__subclasses__()
+        tag = str(kind.__struct_config__.tag)
+        if tag.islower():  # a class that others are made of has its own name
+            found[tag] = kind
+    return dict(sorted(found.items()))
 
 
 def _entries(text: bytes) -> list[dict[str, Any]]:

@@ -11,27 +11,36 @@ from math import inf
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
-from attrs import frozen
+from attrs import asdict, frozen
 from msgspec import Meta
 
 from integration_sdk.sandbox._books import Books
 from integration_sdk.sandbox._call import (
+    LEFT_OUT,
     UNCHANGED,
     Answer,
     Clock,
     Problem,
     Refused,
     World,
+    body,
     decode,
     encode,
     iso,
     new_uuid,
     not_found,
 )
-from integration_sdk.sandbox._platforms import Company, Connection, judged, new_company
 from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
 from integration_sdk.sandbox._records import DataSet
-from integration_sdk.sandbox._schemas import DATA_TYPES, Shape, list_name
+from integration_sdk.sandbox._schemas import (
+    DATA_TYPES,
+    Company,
+    Connection,
+    Shape,
+    judged,
+    list_name,
+    new_company,
+)
 
 Whole = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -136,18 +145,14 @@ class Refresh:
 
     def body(self, now: float) -> dict[str, Any]:
         is_done = now >= self.ends
-        return {
-            "id": self.id,
-            "companyId": self.company,
-            "connectionId": self.connection,
-            "dataType": self.data_type,
-            "status": "Complete" if is_done else "Fetching",
-            "requested": iso(self.requested),
-            "completed": iso(self.ends) if is_done else None,
-            "progress": 100 if is_done else 20,
-            "isCompleted": is_done,
-            "isErrored": False,
-        }
+        return body(
+            "refresh",
+            **{**asdict(self), "requested": iso(self.requested)},
+            status="Complete" if is_done else "Fetching",
+            completed=iso(self.ends) if is_done else LEFT_OUT,
+            progress=100 if is_done else 20,
+            is_done=is_done,
+        )
 
 
 class Service:

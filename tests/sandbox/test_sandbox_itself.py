@@ -13,7 +13,7 @@ import pytest
 
 from integration_sdk.sandbox import Sandbox, serve
 from tests.sandbox.test_sandbox_lists import KINDS
-from tests.support.sandbox_support import DELIVERY, holding, serving, until
+from tests.support.sandbox_support import DELIVERY, serving, until
 
 pytestmark = pytest.mark.virtual_time
 
@@ -33,35 +33,6 @@ async def test_a_seed_fixes_everything() -> None:
     first, again, other = await look(1), await look(1), await look(2)
     assert first == again
     assert not set(first) & set(other)
-
-
-async def test_companies_differ() -> None:
-    """No two companies share an identifier, a name or a record."""
-    async with serving(companies=25) as http:
-        page = (await http.get("/companies")).body["results"]
-        rows = [
-            (await http.get(f"/companies/{entry['id']}/data/customers", pageSize=1)).text
-            for entry in page
-        ]
-
-    assert len({entry["id"] for entry in page}) == len(set(rows)) == 25
-    assert len({entry["name"] for entry in page}) == 25
-
-
-async def test_it_tells_the_truth_about_pushes() -> None:
-    """sandbox.pushes: key, lane, record, state and times, however they were answered."""
-    async with serving(push_seconds=(60, 60)) as http:
-        operation = await http.push()
-        http.sandbox.push(http.connection(1), "bills", {})
-        http.sandbox.clock.advance(minutes=2)
-        first, second = http.sandbox.pushes
-
-    assert (first.key, first.record) == (operation["pushOperationKey"], DELIVERY)
-    assert [(push.status, push.foreign) for push in (first, second)] == [
-        ("Success", False),
-        ("Failed", True),
-    ]
-    assert first.completed == first.requested + 60
 
 
 async def test_pushes_end_without_anybody_asking() -> None:
@@ -147,30 +118,6 @@ async def test_it_remembers_what_it_saw() -> None:
     assert (json.loads(second.body), second.query) == (DELIVERY, {"timeoutInMinutes": "5"})
     assert second.at >= first.at
     assert counts == [1, 2, 2, 0]
-
-
-async def test_what_it_remembers_is_bounded() -> None:
-    """remember=n keeps at least the latest n and at most twice as many; 0 keeps none."""
-    async with serving(remember=3) as some, serving(remember=0) as none:
-        for page in range(1, 21):
-            await some.get("/companies", page=page)
-            assert min(page, 3) <= len(some.sandbox.requests) <= 6
-        await none.get("/companies")
-
-        assert some.sandbox.requests[-1].query == {"page": "20"}
-        assert (some.sandbox.served, none.sandbox.requests, none.sandbox.served) == (20, [], 1)
-
-
-async def test_the_crowd_is_counted() -> None:
-    """most_in_flight: how many requests were being answered at once."""
-    async with serving() as http:
-        gate = asyncio.Event()
-        http.sandbox.faults.add(holding(gate))
-        calls = [asyncio.create_task(http.get("/companies")) for _ in range(7)]
-        await until(lambda: http.sandbox.most_in_flight == 7)
-        gate.set()
-
-        assert [(await call).status for call in calls] == [200] * 7
 
 
 # ---------------------------------------------------------------------- settings

@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from integration_sdk.sandbox import Sandbox
 from tests.support.notification_support import KEY, SECRET, listening, telling, told_key
-from tests.support.sandbox_support import DELIVERY, serving, until
+from tests.support.sandbox_support import DELIVERY
 
 pytestmark = pytest.mark.virtual_time
 
@@ -145,19 +144,6 @@ async def test_what_is_told_when(
     assert len(ids) == len(set(ear.keys))
 
 
-async def test_whoever_comes_late_hears_the_rest() -> None:
-    """A subscriber hears of pushes that end from now on, whenever they were made."""
-    async with listening() as ear, serving(push_seconds=(60, 60)) as http:
-        await http.push()
-        await asyncio.sleep(30)
-        later = await http.push()
-        await asyncio.sleep(45)
-        http.sandbox.subscribe(ear.url)
-        await asyncio.sleep(61)
-
-    assert ear.keys == [later["pushOperationKey"]]
-
-
 # ---------------------------------------------------------------------- again
 
 
@@ -175,17 +161,6 @@ async def test_three_retries_in_two_minutes() -> None:
     assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
     assert len({body for _, _, body in ear.heard}) == 1
     assert len(set(proofs)) == 4
-
-
-async def test_nobody_there_is_no_error() -> None:
-    """An address where nobody listens is tried like any other; the service goes on."""
-    async with serving() as http:
-        http.sandbox.subscribe("http://127.0.0.1:9/pushes")
-        operation = await http.push(1)
-        await asyncio.sleep(3600)
-
-        assert [told.status for told in http.sandbox.notifications] == [0, 0, 0, 0]
-        assert (await http.pushed(operation))["status"] == "Success"
 
 
 # ---------------------------------------------------------------------- faults
@@ -256,54 +231,3 @@ async def test_who_leaves_hears_no_more() -> None:
         await asyncio.sleep(31)
 
     assert (len(leaving.heard), len(ear.heard)) == (0, 1)
-
-
-async def test_stopping_ends_what_is_under_way() -> None:
-    """A subscriber that never answers does not hold up the end; no task and no socket stay."""
-    asked, released = asyncio.Event(), asyncio.Event()
-
-    async def hang(_: web.Request) -> web.Response:
-        asked.set()
-        await released.wait()
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_post("/", hang)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with serving() as http:
-        http.sandbox.subscribe(f"http://127.0.0.1:{runner.addresses[0][1]}/")
-        await http.push(1)
-        await asked.wait()
-    left = [task for task in asyncio.all_tasks() if "Notifier" in str(task)]
-    released.set()
-    await runner.cleanup()
-
-    assert left == []
-    assert http.sandbox.notifications == []
-
-
-async def test_a_subscription_outlives_a_restart() -> None:
-    """Who subscribed before the start, or before another, is told."""
-    async with listening() as ear:
-        sandbox = Sandbox(companies=1, invoices=0)
-        sandbox.subscribe(ear.url)
-        at_once = sandbox.companies[0].connections[1]
-        for _ in range(2):
-            async with sandbox:
-                sandbox.push(at_once, "invoices", DELIVERY)
-                await asyncio.sleep(1)
-
-        assert ear.keys == [push.key for push in sandbox.pushes]
-
-
-async def test_what_was_told_is_bounded() -> None:
-    """notifications keeps as many attempts as `remember` says."""
-    async with telling(remember=3) as (http, ear):
-        for _ in range(5):
-            await http.push(1)
-        await until(lambda: len(ear.heard) == 5)
-        await asyncio.sleep(1)
-
-        assert [told.key for told in http.sandbox.notifications] == ear.keys[2:]

@@ -55,7 +55,7 @@ async def test_the_state_shows_pushes_as_people_call_them() -> None:
         pending, failed, done = (await state(http))["pushes"]
 
     assert done["what"] == "Create invoices INV-17"
-    assert done["where"] == f"{http.first.name} · Swiftbooks"
+    assert done["where"] == http.first.name
     assert (done["status"], done["seconds"], done["problems"]) == ("Success", 0, [])
     assert (failed["what"], failed["problems"]) == (
         "Create customers Toft",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -82,18 +81,6 @@ async def test_a_record_is_updated() -> None:
     assert page["totalResults"] == 250
 
 
-async def test_a_record_is_deleted() -> None:
-    """`DELETE K/push/{dataType}/{recordId}`, no body, answers a push operation."""
-    async with serving() as http:
-        identifier = http.sandbox.data_set(http.first.id, "bills").ids()[0]
-        reply = await http.call("DELETE", f"{http.at(1)}/push/bills/{identifier}")
-        read = await http.get(f"{http.company}/data/bills/{identifier}")
-        total = (await http.get(f"{http.company}/data/bills")).body["totalResults"]
-
-    assert (reply.status, reply.body["status"]) == (200, "Success")
-    assert (read.status, total) == (404, 399)
-
-
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_a_change_of_nothing_fails(method: str) -> None:
     """Of what never was, or is gone before the change ends: Failed, no error of the request."""
@@ -111,18 +98,6 @@ async def test_a_change_of_nothing_fails(method: str) -> None:
     for operation in (never.body, ended):
         assert operation["status"] == "Failed"
         assert operation["validation"]["errors"][0]["itemId"] == "id"
-
-
-async def test_accounts_are_called_chart_of_accounts_elsewhere() -> None:
-    """ "options and operations say `chartOfAccounts`, the push path says `accounts`"."""
-    async with serving() as http:
-        options = await http.get(f"{http.at()}/dataTypes/chartOfAccounts/options/POST")
-        operation = (await http.post(f"{http.at(1)}/push/accounts", ACCOUNT)).body
-        records = (await http.get(f"{http.company}/data/accounts", page=1)).body
-
-    assert options.body["displayName"] == "Account"
-    assert (operation["dataType"], operation["status"]) == ("chartOfAccounts", "Success")
-    assert records["results"][-1]["name"] == "Sales, export"
 
 
 # ---------------------------------------------------------------------- where the dialects differ
@@ -253,21 +228,6 @@ async def test_the_daily_quota_is_counted_and_renewed() -> None:
     assert replies[0].headers["X-Rate-Limit-Limit"] == "3"
     assert replies[0].headers["X-Rate-Limit-Reset"] == "2024-06-01T00:00:00.000Z"
     assert 43_195 < int(replies[3].headers["Retry-After"]) <= 43_201
-
-
-@pytest.mark.parametrize(
-    ("options", "limit"),
-    [
-        ({"companies": 4, "daily_quota": True}, "5000"),
-        ({"companies": 1, "dialect": "published"}, "2000"),
-        ({"dialect": "published", "daily_quota": False}, None),
-        ({}, None),
-    ],
-)
-async def test_the_quota_grows_with_the_companies(options: dict[str, Any], limit: str) -> None:
-    """ "1,000 x (1 + connected companies)"; without a quota there are no such headers."""
-    async with serving(**options) as http:
-        assert (await http.get("/companies")).headers.get("X-Rate-Limit-Limit") == limit
 
 
 async def test_the_published_service_counts_every_request() -> None:
