@@ -66,9 +66,9 @@ async def run(arguments: Sequence[str]) -> int:
     except IntegrationError as error:
         return _failed(error, display.NOT_ALL)
     except OSError as error:  # a port that is in use, a help text on a full disk
-        if sys.stdout:
-            display.discard(sys.stdout)
-        return _failed(error.strerror or error, display.NOT_ALL)
+        display.discard(sys.stdout)
+        what = f"{error.filename}: " if error.filename else ""
+        return _failed(f"{what}{error.strerror or error}", display.NOT_ALL)
 
 
 def _app(*, is_list: bool) -> App:

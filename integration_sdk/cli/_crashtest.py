@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from json import dumps
 from pathlib import Path
@@ -10,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from attrs import asdict
 
-from integration_sdk.cli import _display as display
+from integration_sdk.cli._display import NOT_ALL, interruptible, progress, show, show_table
 from integration_sdk.cli._service import Flag, Quiet
 from integration_sdk.testing import CrashTest, Round
 
@@ -20,7 +19,6 @@ async def crashtest(
     *,
     kills: int = 50,
     freezes: int = 10,
-    seed: int = 0,
     identity: str | None = None,
     expect: list[str] | None = None,
     published: Flag = False,
@@ -31,12 +29,11 @@ async def crashtest(
     """Kill and freeze a program against a sandbox; find what it has doubled or lost.
 
     Give the command behind --, such as: crashtest -- python my_job.py. It finds the sandbox by
-    INTEGRATION_SDK_BASE_URL and INTEGRATION_SDK_API_KEY, and runs in a new, empty folder, so that
-    nothing of yours is touched. First it runs undisturbed: what it pushes then is what it is to
-    push. After that it is killed (SIGKILL) and frozen (SIGSTOP) at random moments and before and
-    after a request is handled, among lost answers, 429 and 503, and started again until it ends
-    well; and so on, each time with a fresh sandbox and folder. What the journal of an
-    integration_sdk program names in doubt is counted apart, and is no failure.
+    INTEGRATION_SDK_BASE_URL and INTEGRATION_SDK_API_KEY, and runs in a new, empty folder. First it
+    runs undisturbed: what it pushes then is what it is to push. After that it is killed (SIGKILL)
+    and frozen (SIGSTOP) at random moments and before and after a request, among lost answers, 429
+    and 503, and started again until it ends well; and so on, each time with a fresh sandbox and
+    folder. What a journal of its own names in doubt is counted apart, and is no failure.
 
     Exit codes: 0 nothing is doubled, lost or missing, 1 something is, 2 wrong usage or a program
     that cannot be tested, 130 interrupted.
@@ -49,8 +46,6 @@ async def crashtest(
         How many.
     freezes
         How many; a freeze takes up to a second.
-    seed
-        The same seed chooses the same kinds of moments.
     identity
         Path of the field that tells pushed records from each other, such as invoiceNumber, where
         they differ from run to run. Without it the whole content does.
@@ -60,57 +55,38 @@ async def crashtest(
     published
         The sandbox speaks today's public API in place of the interface document.
     keep
-        A new folder that keeps what the program wrote and said in each round.
+        A folder that keeps what the program wrote and said in each round.
     json
         One JSON object in place of a table.
     """
-    began = time.monotonic()
     test = CrashTest(
         command,
         kills=kills,
         freezes=freezes,
-        seed=seed,
         identity=identity,
         files=expect or (),
         sandbox={"dialect": "published"} if published else {},
     )
     with (
         TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True) as temporary,
-        display.progress(quiet=quiet) as live,
+        progress(quiet=quiet) as live,
     ):
         task = live.add_task("Crash test", total=kills + freezes, note="")
 
         def on_round(rounds: list[Round]) -> None:
-            counts = sum((one.counts for one in rounds), Counter[str]())
-            done = counts["killed"] + counts["frozen"]
+            done = sum(len(one.strikes) for one in rounds)
             live.update(task, completed=done, note=f"round {len(rounds) - 1}")
 
-        with display.usable(f"cannot make the folder {keep}"):
-            folder = Path(temporary) if keep is None else _new(keep)
-        report = await display.interruptible(test.run(folder, on_round))
-    facts = {
-        "passed": report.passed,
-        "kills": report.count("killed"),
-        "freezes": report.count("frozen"),
-        "rounds": len(report.rounds) - 1,
-        "started": report.count("started"),
-        "requests": report.count("requests"),
-        "inDoubt": report.in_doubt,
-        "seconds": round(time.monotonic() - began, 1),
-        **Counter(one.kind for one in report.findings),
-    }
+        report = await interruptible(test.run(keep or Path(temporary), on_round))
+    facts = {"passed": report.passed, "rounds": len(report.rounds) - 1}
+    facts |= {name: report.count(name) for name in ("killed", "frozen", "started", "requests")}
+    facts |= {"inDoubt": report.in_doubt, **Counter(one.kind for one in report.findings)}
     if json:
-        found = [
-            asdict(one) | {"where": report.rounds[one.round].strikes} for one in report.findings
-        ]
-        display.show(dumps(facts | {"findings": found}))
+        where = [one.strikes for one in report.rounds]
+        found = [asdict(one) | {"where": where[one.round]} for one in report.findings]
+        show(dumps(facts | {"findings": found}))
     else:
-        display.show_table("Crash test", facts.items())
+        show_table("Crash test", facts.items())
         for line in str(report).splitlines():
-            display.show(line)
-    return 0 if report.passed else display.NOT_ALL
-
-
-def _new(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder.absolute()  # programs run elsewhere
+            show(line)
+    return 0 if report.passed else NOT_ALL

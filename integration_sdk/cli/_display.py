@@ -50,10 +50,13 @@ def note(text: str) -> None:
 
 
 def discard(file: IO[Any]) -> None:
-    """Redirect *file* to nowhere, since flushing it at exit would fail again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, file.fileno())
-    os.close(nowhere)
+    """Redirect *file* to nowhere if it cannot be flushed, as the exit of the process would."""
+    try:
+        file.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, file.fileno())
+        os.close(nowhere)
 
 
 def show_table(title: str, rows: Iterable[tuple[object, ...]]) -> None:
@@ -96,16 +99,12 @@ def usable(what: str) -> Iterator[None]:
 
 @contextmanager
 def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Call *stop* on Ctrl-C or SIGTERM, between two steps of the loop; the second one quits.
-
-    It quits at once, since the loop may be blocked for ever, by a full pipe that nothing reads;
-    `loop.add_signal_handler` could not do that.
-    """
+    """Call *stop* on Ctrl-C or SIGTERM, between two steps of the loop; the second one quits."""
     loop = asyncio.get_running_loop()
     came: list[int] = []
 
     def arrive(number: int, _: object) -> None:
-        if came:
+        if came:  # the loop may be blocked for ever, by a full pipe that nothing reads
             with suppress(OSError):
                 os.write(2, _SHOW_CURSOR if os.isatty(2) else b"")
             os._exit(INTERRUPTED)

@@ -7,8 +7,7 @@ from json import dumps
 from typing import Annotated, Final
 
 from attrs import asdict
-from cyclopts import Group, Parameter
-from cyclopts.validators import mutually_exclusive
+from cyclopts import Parameter
 
 from integration_sdk.cli._display import show
 from integration_sdk.cli._service import FROM_ENVIRONMENT, Flag, Service
@@ -17,7 +16,6 @@ from integration_sdk.models import PropertyDescription
 TYPES: Final = {"Number": "Decimal", "Boolean": "bool", "DateTime": "datetime"}
 SHOWN: Final = 5
 """Choices of a property that are shown."""
-_AS: Final = Group("Shown as", validator=mutually_exclusive)
 
 
 async def options(
@@ -26,9 +24,9 @@ async def options(
     company: str,
     connection: str,
     update: Flag = False,
-    form: Annotated[Flag, Parameter(group=_AS)] = False,
-    schema: Annotated[Flag, Parameter(group=_AS)] = False,
-    class_: Annotated[Flag, Parameter(name="--class", group=_AS)] = False,
+    form: Flag = False,
+    schema: Flag = False,
+    class_: Annotated[Flag, Parameter(name="--class")] = False,
     service: Service = FROM_ENVIRONMENT,
 ) -> None:
     """Show what records of a data type a connection accepts.
@@ -76,7 +74,7 @@ def _module(described: PropertyDescription, data_type: str) -> list[str]:
     """Return the lines of a module with a class for the records, and for each object in them."""
     lines = ["from datetime import datetime", "from decimal import Decimal", ""]
     lines += ["from attrs import define"]
-    _add_class(lines, _class_name(data_type), described)
+    _add_class(lines, data_type[:1].upper() + data_type[1:].removesuffix("s"), described)
     return lines
 
 
@@ -84,20 +82,12 @@ def _add_class(lines: list[str], name: str, described: PropertyDescription) -> s
     """Add a class to *lines*, behind those that it needs, and return its name."""
     fields = []
     for member, one in described.properties.items():
-        if not member.isidentifier():
-            continue  # no name for a field; it can be sent as a dict
         kind = TYPES.get(one.type or "", "str")
         if one.properties:
-            kind = _add_class(lines, name + _class_name(member), one)
+            kind = _add_class(lines, name + member[:1].upper() + member[1:], one)
         kind = f"list[{kind}]" if one.type == "Array" else kind
-        fields.append(f"    {_snake(member)}: {kind} | None = None")
+        snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in member)
+        if snake.isidentifier():  # others can be sent in a dict
+            fields.append(f"    {snake}: {kind} | None = None")
     lines += ["", "", "@define", f"class {name}:", *(fields or ["    pass"])]
     return name
-
-
-def _class_name(name: str) -> str:
-    return name[:1].upper() + name[1:].removesuffix("s")
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

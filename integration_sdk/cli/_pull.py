@@ -13,9 +13,10 @@ from integration_sdk._pull.unit import Receipt, UnitReceipt
 from integration_sdk._text import printable
 from integration_sdk.cli._display import NOT_ALL, interruptible, note, progress, show
 from integration_sdk.cli._service import FROM_ENVIRONMENT, Flag, Quiet, Service
-from integration_sdk.errors import ConfigurationError, PaymentRequired, PullError, Unauthorized
+from integration_sdk.errors import ConfigurationError
 
 SECONDS_BETWEEN_LOOKS: Final = 0.25
+_AGAIN: Final = "Run the same command again to continue."
 
 
 async def pull(
@@ -64,37 +65,30 @@ async def pull(
     if ids is not None and not all(ids):
         raise ConfigurationError("--companies needs ids, separated by commas")
     units: list[UnitReceipt] = []
-    why: Exception | None = None
     async with service.client(rate=rate) as client:
         job = client.pull(data_types, to=to, format=format, companies=ids, full=full, dask=dask)
+
+        async def take() -> None:
+            async for unit in job:
+                units.append(unit)
+                what = unit.error or unit.skipped or f"{unit.rows:,} records"
+                line = f"{unit.data_type} {unit.company} {unit.company_id}: {what}"
+                show(msgspec.json.encode(unit.to_plain()).decode() if json else line)
+
         with progress(quiet=quiet) as live:
             looking = asyncio.create_task(_look(job, live))
             try:
-                taking = _take(job, units, as_json=json)
-                await interruptible(taking, "Run the same command again to continue.")
-            except (PaymentRequired, PullError, Unauthorized) as error:
-                why = error
+                await interruptible(take(), _AGAIN)
             finally:
                 looking.cancel()
-    failed = sum(unit.error is not None for unit in units)
+    receipt = Receipt(units=units)
     if not quiet:
-        receipt = Receipt(units=units)
         note(f"{receipt.rows:,} records of {len(units)} units written")
         for reason, names in receipt.skipped.items():
             note(f"{len(names)} companies {reason}: {', '.join(names[:3])}")
-    if why is not None:
-        note(f"integration-sdk: {why}")
-    elif failed:
-        note(f"{failed} units are not complete. Run the same command again to continue.")
-    return NOT_ALL if failed or why is not None else 0
-
-
-async def _take(job: Pull, units: list[UnitReceipt], *, as_json: bool) -> None:
-    async for unit in job:
-        units.append(unit)
-        what = unit.error or unit.skipped or f"{unit.rows:,} records"
-        line = f"{unit.data_type} {unit.company} {unit.company_id}: {what}"
-        show(msgspec.json.encode(unit.to_plain()).decode() if as_json else line)
+    if receipt.errors:
+        note(f"{len(receipt.errors)} units are not complete. {_AGAIN}")
+    return NOT_ALL if receipt.errors else 0
 
 
 async def _look(job: Pull, live: Progress) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from json import dumps
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -12,13 +12,11 @@ from integration_sdk._client import Client
 from integration_sdk._options.check import PushOptions, refuse
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._store.store import Store
-from integration_sdk.cli._display import NOT_ALL, show, show_table
+from integration_sdk.cli._display import NOT_ALL, show
 from integration_sdk.cli._records import Lines, RecordOptions
 from integration_sdk.cli._run import USUAL, Following, Run
 from integration_sdk.cli._service import FROM_ENVIRONMENT, NO_JOURNAL, Flag, Journal, Quiet, Service
-from integration_sdk.errors import AccountExpired, ApiError, Forbidden, InvalidRecord, Unauthorized
-
-SHOWN: Final = 10
+from integration_sdk.errors import ApiError, InvalidRecord
 
 
 async def push(
@@ -59,8 +57,13 @@ async def push(
         with Lines(records) as lines:
             described = await _described(client, options, must=dry_run or check is not None)
             if dry_run:
-                on_record = {} if journal.is_missing else await _on_record(store)
-                return await _forecast(lines, options, described, on_record, as_json=json)
+                kept = None if journal.is_missing else store  # opening it would create it
+                found = await _forecast(lines, options, described, kept)
+                if json:
+                    show(dumps(found))
+                else:
+                    _show(found)
+                return NOT_ALL if found["refused"] else 0
             run = Run(client, quiet, lines)
 
             async def send(pushes: Coordinator) -> None:
@@ -75,31 +78,21 @@ async def _described(client: Client, wanted: RecordOptions, *, must: bool) -> Pu
     books = client.company(wanted.company).connection(wanted.connection)
     try:
         return await books.options(wanted.data_type, for_update=wanted.update_id is not None)
-    except (Unauthorized, Forbidden, AccountExpired):
-        raise
-    except ApiError:
-        if must:
+    except ApiError as error:
+        if must or error.status in {401, 402, 403}:
             raise
         return None  # not every data type has options
 
 
-async def _on_record(store: Store | None) -> dict[str | None, str]:
-    """Return the state of each push that a journal holds, by reference."""
-    if store is None:
-        return {}
-    async with store:
-        return {row.reference: row.status or row.state for row in await store.recorded()}
-
-
 async def _forecast(
-    lines: Lines,
-    wanted: RecordOptions,
-    described: PushOptions | None,
-    on_record: dict[str | None, str],
-    *,
-    as_json: bool,
-) -> int:
-    """Show what a push of *lines* would do, and return the exit code."""
+    lines: Lines, wanted: RecordOptions, described: PushOptions | None, store: Store | None
+) -> dict[str, Any]:
+    """Return what a push of *lines* would do."""
+    on_record: dict[str | None, str] = {}
+    if store is not None:
+        async with store:
+            rows = await store.recorded()
+        on_record = {row.reference: row.status or row.state for row in rows}
     refused: list[dict[str, Any]] = []
     known, new = Counter[str](), set[str | None]()
     async for number, line in lines:
@@ -107,27 +100,22 @@ async def _forecast(
         try:
             request = wanted.request(number, line)
             reference = request.reference
-            if described is not None:
-                refuse(described.check(request.record))
+            refuse(described.check(request.record) if described else [])
         except InvalidRecord as error:
-            why = {"line": number, "reference": reference, "errors": list(error.reasons)}
-            refused.append(why)
+            errors = list(error.reasons)
+            refused.append({"line": number, "reference": reference, "errors": errors})
             continue
         if reference in on_record or reference in new:
             known[on_record.get(reference, "repeated")] += 1
         else:
             new.add(reference)
-    calls = {"options": 1, "pushes": len(new)}
-    facts = {"new": len(new), "known": dict(known), "refused": refused, "calls": calls}
-    if as_json:
-        show(dumps(facts))
-        return NOT_ALL if refused else 0
-    rows = [(f"{len(new):,}", "would be sent, with a request each; polls are for many at a time")]
-    rows += [(f"{count:,}", f"would not: {state}") for state, count in sorted(known.items())]
-    rows += [(f"{len(refused):,}", "are refused")]
-    show_table("Nothing was pushed", rows)
-    for one in refused[:SHOWN]:
-        show(f"line {one['line']} {one['reference'] or ''}: {'; '.join(one['errors'])}")
-    if len(refused) > SHOWN:
-        show(f"and {len(refused) - SHOWN:,} more; --json has all")
-    return NOT_ALL if refused else 0
+    return {"new": len(new), "known": dict(known), "refused": refused}
+
+
+def _show(found: dict[str, Any]) -> None:
+    show(f"{found['new']:,} would be sent, with a request each; polls are for many at a time")
+    for state, count in sorted(found["known"].items()):
+        show(f"{count:,} would not: {state}")
+    show(f"{len(found['refused']):,} are refused")
+    for one in found["refused"]:
+        show(f"  line {one['line']} {one['reference'] or ''}: {'; '.join(one['errors'])}")

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Self
 
 import msgspec
-from attrs import Factory, define, field
+from attrs import define, field
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
@@ -25,8 +25,8 @@ from integration_sdk.errors import ConfigurationError, InvalidRecord
 from integration_sdk.models import PushRequest
 
 FORMAT: Final = (
-    "one JSON object per line (NDJSON), in UTF-8 and not compressed; it is made from CSV by "
-    "`mlr --icsv --ojsonl cat FILE`, and from a JSON array by `jq -c '.[]' FILE`"
+    "The input must be one JSON object per line (NDJSON), in UTF-8 and not compressed; "
+    "`mlr --icsv --ojsonl cat FILE` makes it of CSV, and `jq -c '.[]' FILE` of a JSON array"
 )
 _LONGEST: Final = 1 << 30
 """Bytes of a line from a pipe."""
@@ -47,15 +47,16 @@ class Lines:
     """
 
     def __init__(self, source: str) -> None:
-        self._name = "standard input" if source == "-" else source
-        if source == "-" and not sys.stdin:
+        is_stdin = source == "-"
+        self._name = "standard input" if is_stdin else source
+        if is_stdin and not sys.stdin:
             raise ConfigurationError("cannot read standard input: it is closed")
         with usable(f"cannot read {self._name}"):
-            path = sys.stdin.fileno() if source == "-" else source
-            self._file = open(path, "rb", closefd=source != "-")  # noqa: SIM115 - see __exit__
-            mode = os.fstat(self._file.fileno())
-        self.size = mode.st_size if stat.S_ISREG(mode.st_mode) else None
-        self._is_pipe = stat.S_ISFIFO(mode.st_mode) or stat.S_ISSOCK(mode.st_mode)
+            path = sys.stdin.fileno() if is_stdin else source
+            self._file = open(path, "rb", closefd=not is_stdin)  # noqa: SIM115 - see __exit__
+            found = os.fstat(self._file.fileno())
+        self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
+        self._is_pipe = stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
         self.done, self._stopped, self._pipe = 0, False, asyncio.StreamReader(_LONGEST)
 
     def __enter__(self) -> Self:
@@ -67,23 +68,21 @@ class Lines:
     def stop(self) -> None:
         """Yield no more lines."""
         self._stopped = True
-        if self._is_pipe:
-            self._pipe.feed_eof()
+        self._pipe.feed_eof()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
         if self._is_pipe:  # reading it could block the loop for ever
-            await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(self._pipe), self._file
-            )
+            protocol = asyncio.StreamReaderProtocol(self._pipe)
+            await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._file)
         number = 0
         while not self._stopped:
             with usable(f"cannot read the rest of {self._name}"):
                 line = await self._pipe.readline() if self._is_pipe else self._file.readline()
+            if not line:
+                return
             number, self.done = number + 1, self.done + len(line)
             if line.strip() and not self._stopped:
                 yield number, line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-            if not line:
-                return
 
 
 @Parameter(name="*")
@@ -116,7 +115,7 @@ class RecordOptions:
     timeout_minutes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     """Minutes after which the service gives up on a push that is still Pending."""
 
-    _seen: Counter[bytes] = field(init=False, default=Factory(Counter))
+    _seen: Counter[str] = field(init=False, factory=Counter)
 
     def request(self, number: int, line: bytes) -> PushRequest:
         """Return the push request for a line.
@@ -141,18 +140,15 @@ class RecordOptions:
     def _content_name(self, record: dict[str, Any], record_id: str | None) -> str:
         """Return a name that depends on content only, with ``.2`` for a second equal record."""
         lane = (self.company, self.connection, self.data_type)
-        digest = hashlib.sha256(encode_sorted((lane, record_id, record))).digest()[:16]
-        self._seen[digest[:8]] += 1
-        again = self._seen[digest[:8]]
-        return f"{digest.hex()}.{again}" if again > 1 else digest.hex()
+        name = hashlib.sha256(encode_sorted((lane, record_id, record))).hexdigest()[:32]
+        self._seen[name] += 1
+        return f"{name}.{self._seen[name]}" if self._seen[name] > 1 else name
 
 
 def _record(number: int, line: bytes) -> dict[str, Any]:
     if not _OBJECT.match(line):  # not decoded: a file that is one list may be larger than memory
         shown = line[:200].strip()[:40].decode(errors="replace")
-        raise InvalidRecord(
-            f"line {number} is not a JSON object: {shown}. The input must be {FORMAT}"
-        )
+        raise InvalidRecord(f"line {number} is not a JSON object: {shown}. {FORMAT}")
     try:
         record: dict[str, Any] = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:

@@ -1,7 +1,7 @@
 """One run of pushes, by `push` or `pushes resume`: its outcomes, its interruption, its result.
 
-Ctrl-C stops reading and waits for open pushes; a second one ends the process at once. A journal
-survives that like a crash: the next run sends nothing twice.
+Ctrl-C stops reading and waits for open pushes; a second one ends the process at once, which a
+journal survives like a crash.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, Final
 
-from attrs import Factory, asdict, define, field, frozen
+from attrs import Factory, asdict, define, frozen
 from cyclopts import Parameter
 from rich.progress import Progress
 
@@ -24,19 +24,10 @@ from integration_sdk._store.store import Store
 from integration_sdk.cli import _display as display
 from integration_sdk.cli._records import Lines, RecordOptions
 from integration_sdk.cli._service import Flag
-from integration_sdk.errors import (
-    ConfigurationError,
-    Forbidden,
-    IntegrationError,
-    InvalidRecord,
-    MethodNotAllowed,
-    NotFound,
-    PushInDoubt,
-    Unauthorized,
-)
+from integration_sdk.errors import ApiError, ConfigurationError, IntegrationError, InvalidRecord
 from integration_sdk.models import OutcomeStatus, PushRequest
 
-_HOPELESS: Final = (Unauthorized, Forbidden, NotFound, MethodNotAllowed)
+_HOPELESS: Final = frozenset({401, 403, 404, 405})
 """Refusals that are not about the record, so every other record would be refused too."""
 
 
@@ -53,9 +44,8 @@ class Following:
     """Seconds to search the list of pushes for one whose answer was lost."""
 
     max_pause: float | None = None
-    """Longest wait, in seconds, that the service may ask for before a record is sent. If it asks
-    for more, for example because a daily quota is used up, the command ends with exit code 1.
-    Without it the command waits as long as it takes."""
+    """Longest wait, in seconds, that the service may ask for before a record is sent, such as when
+    a daily quota is used up: the command ends then. By default it waits as long as it takes."""
 
     max_open: int = 2000
     """Maximum number of pushes without an outcome."""
@@ -80,11 +70,8 @@ class Run:
     interrupted: bool = False
     counts: Counter[OutcomeStatus] = Factory(Counter)
     began: float = Factory(time.monotonic)
-    live: Progress = field(init=False)
+    live: Progress = Factory(lambda run: display.progress(quiet=run.quiet), takes_self=True)
     _numbers: dict[str | None, list[int]] = Factory(lambda: defaultdict(list))
-
-    def __attrs_post_init__(self) -> None:
-        self.live = display.progress(quiet=self.quiet)
 
     async def through(
         self,
@@ -94,15 +81,12 @@ class Run:
         **options: Any,
     ) -> int:
         """Let *work* push with a coordinator; show the summary and return the exit code."""
-        given = {**asdict(following), **options}
+        options |= {**asdict(following), "journal": store}
         try:
             with display.on_interrupt(self.interrupt), self.live:
                 size = self.lines.size if self.lines else None
                 self.live.add_task("Pushing", total=size, note="")
-                async with (
-                    store or nullcontext(),
-                    self.client.coordinator(journal=store, **given) as pushes,
-                ):
+                async with store or nullcontext(), self.client.coordinator(**options) as pushes:
                     await work(pushes)
         except ConfigurationError:
             raise
@@ -124,26 +108,24 @@ class Run:
     def report(self, outcome: PushOutcome) -> None:
         """Write the line of an outcome; stop if every other record would be refused as well."""
         error, numbers = outcome.error, self._numbers.get(outcome.reference)
-        doubt = error if isinstance(error, PushInDoubt) else None
         self._write(
             outcome.status,
             line=numbers.pop(0) if numbers else None,
             reference=outcome.reference,
             key=outcome.key,
             errors=outcome.reasons,
-            intent=doubt and doubt.intent,
-            candidates=doubt and doubt.candidates,
+            intent=getattr(error, "intent", None),  # of a PushInDoubt
+            candidates=getattr(error, "candidates", None),
         )
-        refused = outcome.status is OutcomeStatus.REJECTED and isinstance(error, _HOPELESS)
-        if refused and outcome.request.record_id is None:  # or only the record may not be found
+        is_new = outcome.request.record_id is None  # of others only this one may be missing
+        if isinstance(error, ApiError) and error.status in _HOPELESS and is_new:
             self.stop(str(error))
 
     def _write(self, status: OutcomeStatus, **facts: Any) -> None:
         """Write a line and count it; fields that do not apply are left out."""
         self.counts[status] += 1
         done = self.lines.done if self.lines else 0
-        for task in self.live.task_ids:
-            self.live.update(task, completed=done, note=self._counted())
+        self.live.update(self.live.task_ids[0], completed=done, note=self._counted())
         some = {name: value for name, value in facts.items() if value not in (None, [], ())}
         try:
             display.show(encode_value({"status": status, **some}).decode())
@@ -168,17 +150,15 @@ class Run:
         display.note("Waiting for open pushes. Ctrl-C again quits at once.")
 
     def _conclude(self) -> int:
-        if not self.quiet and not (self.stopped and not self.counts):
-            seconds = time.monotonic() - self.began
-            display.note(f"{self._counted()} in {seconds:.1f} s.")
+        if not self.quiet and (self.counts or not self.stopped):
+            display.note(f"{self._counted()} in {time.monotonic() - self.began:.1f} s.")
         if self.counts[OutcomeStatus.IN_DOUBT]:
-            decide = "if there is a journal, decide with `integration-sdk pushes resolve INTENT`"
-            display.note(f"What is in doubt may exist: check the platform; {decide}.")
+            display.note("What is in doubt may exist: check the platform, and decide about what a")
+            display.note("journal holds with `integration-sdk pushes resolve INTENT`.")
         if self.stopped:
             display.note(f"Stopped: {self.stopped}")
         if self.interrupted:
-            then = "With a journal, run the same command again to continue."
-            display.note(f"Interrupted. {then}")
+            display.note("Interrupted. With a journal, run the same command again to continue.")
             return display.INTERRUPTED
         failed = self.counts.total() != self.counts[OutcomeStatus.SUCCESS]
         return display.NOT_ALL if failed or self.stopped else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
@@ -14,8 +14,6 @@ from integration_sdk.cli._display import Interrupted, interruptible, note, show,
 from integration_sdk.cli._service import Flag
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox, serve
-
-Style = Literal["signed", "rule"]
 
 
 @Parameter(name="*")
@@ -53,11 +51,20 @@ class Settings:
     daily_quota: int | None = None
     """Requests per day. Without it no request is refused."""
 
+    faults: Path | None = None
+    """JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault": "status",
+    "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those of the methods
+    of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds."""
+
     def sandbox(self) -> Sandbox:
         """Return the sandbox, not started. ValueError names a setting that cannot be."""
-        given: dict[str, Any] = asdict(self)
+        given: dict[str, Any] = asdict(self, filter=lambda field, _: field.name != "faults")
         given["dialect"] = "published" if given.pop("published") else "document"
-        return Sandbox(remember=0, **given)  # what it remembers cannot be asked for
+        sandbox = Sandbox(remember=0, **given)  # what it remembers cannot be asked for
+        if self.faults is not None:
+            with usable(f"cannot read {self.faults}"):
+                sandbox.faults.add_listed(self.faults.read_bytes())
+        return sandbox
 
 
 _USUAL: Final = Settings()
@@ -66,9 +73,7 @@ _USUAL: Final = Settings()
 async def sandbox(
     *,
     settings: Settings = _USUAL,
-    faults: Path | None = None,
     subscribe: list[str] | None = None,
-    authorization: str | None = None,
     verbose: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
@@ -79,27 +84,16 @@ async def sandbox(
 
     Parameters
     ----------
-    faults
-        JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault":
-        "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those
-        of the methods of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds.
     subscribe
         URL that is sent "Push status changed" when a push ends; can be repeated. With
         --published the request is signed, and the secret is printed.
-    authorization
-        Authorization header of the requests to --subscribe.
     verbose
         Log each request and its status to stderr.
     """
-    if authorization is not None and not subscribe:
-        raise ConfigurationError("--authorization is for requests to --subscribe: give both")
     try:
         server = settings.sandbox()
-        if faults is not None:
-            _add_faults(server, faults)
         for url in subscribe or ():
-            style: Style = "signed" if settings.published else "rule"
-            to = server.subscribe(url, style=style, authorization=authorization)
+            to = server.subscribe(url, style="signed" if settings.published else "rule")
             if to.secret:
                 show(f"Secret: {to.secret}")
     except ValueError as error:
@@ -110,12 +104,3 @@ async def sandbox(
     with suppress(Interrupted):
         await interruptible(serve(server))
     note("Sandbox stopped.")
-
-
-def _add_faults(server: Sandbox, file: Path) -> None:
-    with usable(f"cannot read {file}"):
-        listed = file.read_bytes()
-    try:
-        server.faults.add_listed(listed)
-    except ValueError as error:
-        raise ConfigurationError(f"{file}: {error}") from None

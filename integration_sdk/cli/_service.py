@@ -14,10 +14,7 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Quiet = Annotated[
-    bool,
-    Parameter(negative="", show_default=False, help="Print nothing on stderr but errors."),
-]
+Quiet = Annotated[Flag, Parameter(help="Print nothing on stderr but errors.")]
 ApiKey = Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)]
 
 
@@ -35,18 +32,18 @@ class Service:
     published: Flag = False
     """The service speaks today's public API, not the interface document."""
 
-    def client(self, *, timeout: float = 60.0, rate: float | None = None) -> Client:
-        """Return a client whose calls take at most *timeout* seconds, *rate* of them a second.
+    def client(self, *, rate: float | None = None) -> Client:
+        """Return a client that makes at most *rate* calls a second.
 
         Raises:
             ConfigurationError: Address or key is missing or invalid.
         """
-        if not self.base_url:
-            raise ConfigurationError(f"give --base-url, or set {ENVIRONMENT_URL}")
-        if not self.api_key:
-            raise ConfigurationError(f"set {ENVIRONMENT_KEY}, or give --api-key")
+        if not (self.base_url and self.api_key):
+            raise ConfigurationError(
+                f"set {ENVIRONMENT_URL} and {ENVIRONMENT_KEY}, or give --base-url and --api-key"
+            )
         dialect = Dialect.published() if self.published else Dialect.document()
-        return Client(self.api_key, self.base_url, dialect=dialect, timeout=timeout, rate=rate)
+        return Client(self.api_key, self.base_url, dialect=dialect, rate=rate)
 
 
 @Parameter(name="*")

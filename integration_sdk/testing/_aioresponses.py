@@ -1,9 +1,9 @@
 """aioresponses on any aiohttp that the SDK supports.
 
-aioresponses 0.7.9 builds responses by hand and does not support two changes in aiohttp
-3.14: ``ClientResponse`` requires a ``stream_writer``, and a ``StreamReader`` that holds
-more than 131,072 bytes pauses its protocol, for which a mocked one has no transport.
-Both are patched while the mock is active. On aiohttp 3.13 nothing is changed.
+aioresponses 0.7.9 builds responses by hand and does not know two changes in aiohttp 3.14:
+``ClientResponse`` requires a ``stream_writer``, and a ``StreamReader`` that holds more than 131,072
+bytes pauses its protocol, for which a mocked one has no transport. Both are patched while the mock
+is active.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def patched_aioresponses(**options: Any) -> Iterator[aioresponses.aioresponses]:
         options: Passed on: ``passthrough=[...]``, ``passthrough_unmatched=True``.
     """
     with ExitStack() as stack:
-        if _responses_want_a_writer():
+        parameters = inspect.signature(aiohttp.ClientResponse.__init__).parameters
+        if "stream_writer" in parameters:  # since aiohttp 3.14
             stack.enter_context(_writer_by_default())
             stack.enter_context(patch.object(aioresponses.core, "stream_reader_factory", _reader))
         yield stack.enter_context(_Telling(**options))
@@ -54,11 +55,6 @@ class _Telling(aioresponses.aioresponses):
         if answer is None and not self.passthrough_unmatched:
             logger.warning("nothing is mocked for %s %s", method, url)
         return answer
-
-
-def _responses_want_a_writer() -> bool:
-    parameter = inspect.signature(aiohttp.ClientResponse.__init__).parameters.get("stream_writer")
-    return parameter is not None and parameter.default is parameter.empty
 
 
 def _writer_by_default() -> Any:

@@ -1,19 +1,17 @@
-"""Crash tests: a program is killed, frozen and started again, and what it leaves is compared.
+"""Crash tests: a program is killed, frozen and started again, in rounds.
 
-It runs in rounds. Each has a fresh sandbox and an empty folder, a few kills, freezes and faults,
+Each has a fresh sandbox and an empty folder, a few kills, freezes and faults,
 and is over once the program has ended well; it is started again until then. Round 0 is undisturbed:
-what it pushes is what every other round is to push.
+what it pushes and writes is what every other round is to push and write (`_crash_report`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import os
 import random
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,88 +20,20 @@ from typing import Any, Final
 
 from attrs import Factory, define, field, frozen
 
-from integration_sdk._push.agreement import value_at
-from integration_sdk._store.row import State
-from integration_sdk._store.sqlite import APPLICATION_ID
-from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Answer, Call, Operation, Sandbox
-from integration_sdk.testing._written import records_in
+from integration_sdk.sandbox import Answer, Call, Sandbox
+from integration_sdk.testing._crash_report import CrashReport, Round
 
 SMALL: Final = {"companies": 3, "invoices": 500, "push_seconds": (0.02, 0.1)}
 ROUNDS_AT_ONCE: Final = 16
 """Most programs wait most of the time."""
 STRIKES_A_ROUND: Final = 5
-FAULTS_A_ROUND: Final = 2
 TRIES: Final = 3
 """Times that a program may end badly by itself until a round is given up."""
 PAUSE: Final = 0.2
 """Seconds before a program that ended badly by itself is started again."""
 SOON: Final = (-5.0, -1.5)
 """Powers of ten of the seconds in which a program receives an answer and does something with it."""
-SHOWN: Final = 5
-
-
-@define(eq=False)
-class Round:
-    """What one round came to: a folder with what the program left, and what the sandbox recorded.
-
-    Attributes:
-        strikes: Each kill and freeze, in words.
-        counts: How many times it was ``killed``, ``frozen``, ``started``; ``requests``, ``writes``.
-        stuck: Why the round was given up, or "".
-        pushes: Every push that the service has recorded, oldest first.
-    """
-
-    number: int
-    folder: Path
-    strikes: list[str] = Factory(list)
-    counts: Counter[str] = Factory(Counter)
-    seconds: float = 0.0
-    stuck: str = ""
-    pushes: list[Operation] = Factory(list)
-
-
-@frozen
-class Finding:
-    """What is wrong in a round: records are doubled, lost or missing, or it is stuck."""
-
-    kind: str
-    round: int
-    what: str
-
-
-@define
-class CrashReport:
-    """What a crash test came to; as text it is the first findings, with the strikes around them.
-
-    Attributes:
-        rounds: The first one was undisturbed.
-        findings: In the order of the rounds.
-        in_doubt: Records that are not there, and that a journal of the program names in doubt.
-    """
-
-    rounds: list[Round]
-    findings: list[Finding] = Factory(list)
-    in_doubt: int = 0
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.findings
-
-    def count(self, what: str) -> int:
-        """How many times the program was ``killed``, ``frozen``, ``started``; ``requests``."""
-        return sum(one.counts[what] for one in self.rounds[1:])
-
-    def __str__(self) -> str:
-        told = [
-            "\n  ".join([f"{one.kind}, round {one.round}: {one.what}", *where])
-            for one in self.findings[:SHOWN]
-            for where in [self.rounds[one.round].strikes]
-        ]
-        more = len(self.findings) - SHOWN
-        return "\n".join([*told, f"and {more:,} more"] if more > 0 else told)
 
 
 def _found_from_here(command: Sequence[str]) -> tuple[str, ...]:
@@ -196,8 +126,7 @@ class CrashTest:
         usual = await one(None)
         if usual.stuck:
             raise ConfigurationError(
-                f"undisturbed, the program does not end well: {usual.stuck}. It ran in a new, "
-                "empty folder: name other files by their absolute paths"
+                f"undisturbed, in an empty folder, the program does not end well: {usual.stuck}"
             )
         if not usual.counts["requests"]:
             raise ConfigurationError(
@@ -208,12 +137,7 @@ class CrashTest:
             for _ in range(min(ROUNDS_AT_ONCE, 1 + left.total() // 2)):
                 tasks.create_task(some())
         report = CrashReport(rounds)
-        for round_ in rounds:
-            if round_.stuck:
-                what = f"it does not end well any more: {round_.stuck}"
-                report.findings.append(Finding("stuck", round_.number, what))
-            else:
-                await _judge(report, round_, self)
+        await report.judge(identity=self.identity, files=self.files)
         return report
 
 
@@ -254,7 +178,11 @@ class _Playing:
         began = loop.time()
         self.sandbox.faults.add(self._watch, outermost=True)
         if self.usual is not None:
-            self._add_faults(self.usual.counts["requests"])
+            faults, requests = self.sandbox.faults, self.usual.counts["requests"]
+            skips = [self.chance.randrange(2 * requests) for _ in range(2)]
+            code = self.chance.choice((429, 503))
+            faults.lose_answer(skip=skips[0], times=1)
+            faults.status(code, headers={"Retry-After": "1"}, skip=skips[1], times=1)
             self.allowed = self.chance.randint(1, STRIKES_A_ROUND)
             self._aim(self.usual)
         try:
@@ -268,24 +196,14 @@ class _Playing:
         self.sandbox.clock.advance(hours=1)  # every push that will end has ended
         self.round.pushes = [one for one in self.sandbox.pushes if not one.foreign]
 
-    def _add_faults(self, requests: int) -> None:
-        for _ in range(self.chance.randint(0, FAULTS_A_ROUND)):
-            skip = self.chance.randrange(requests)
-            if code := self.chance.choice((0, 429, 503)):
-                self.sandbox.faults.status(code, headers={"Retry-After": "1"}, skip=skip, times=1)
-            else:
-                self.sandbox.faults.lose_answer(skip=skip, times=1)
-
     async def _until_it_ends_well(self, instance: int) -> None:
-        failed = 0
-        while not self.round.stuck:
+        failed, how = 0, None
+        while how != "" and not self.round.stuck:
             how = await self._live(instance)
-            if how == "":
-                return
-            failed += how is not None
-            if how and (self.usual is None or failed == TRIES):
-                self.round.stuck = how
-            await asyncio.sleep(PAUSE if how else 0)
+            if how:
+                failed += 1
+                self.round.stuck = how if self.usual is None or failed == TRIES else ""
+                await asyncio.sleep(PAUSE)
 
     async def _live(self, instance: int) -> str | None:
         """Run the program once; return how it ended: "" is well, None that it was killed."""
@@ -341,12 +259,10 @@ class _Playing:
 
     async def _watch(self, call: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
         """Count a request, and strike where it is its moment."""
-        counts = self.round.counts
+        counts, writes = self.round.counts, call.method != "GET"
         counts["requests"] += 1
-        if call.method != "GET":
-            counts["writes"] += 1
-        writes_count = self.usual is not None and self.usual.counts["writes"] > 0
-        is_counted = call.method != "GET" or not writes_count
+        counts["writes"] += writes
+        is_counted = writes or not (self.usual and self.usual.counts["writes"])
         self.seen += is_counted
         is_due = is_counted and self.seen == self.due
         where = "/".join(call.path.split("/")[-2:])
@@ -377,69 +293,3 @@ class _Playing:
             asyncio.get_running_loop().call_later(seconds, _signal, process, SIGCONT)
         self._aim(self.usual)
         return kind == "killed"
-
-
-# What is wrong
-
-
-async def _judge(report: CrashReport, round_: Round, test: CrashTest) -> None:
-    """Compare a round with the first."""
-
-    def found(kind: str, what: str) -> None:
-        report.findings.append(Finding(kind, round_.number, what))
-
-    usual, pushed = (_pushed(one, test.identity) for one in (report.rounds[0], round_))
-    for content, pushes in pushed.items():
-        most = max(1, len(usual.get(content, ())))
-        if len(pushes) > most and pushes[0].verb in {"POST", "ATTACH"}:
-            found("doubled", f"{_label(pushes[0])} is there {len(pushes)} times")
-    lost = [pushes[0] for content, pushes in usual.items() if content not in pushed]
-    doubts = await _in_doubt(round_.folder) if lost else set()
-    for one in lost:
-        if hashlib.sha256(one.sent).hexdigest() in doubts:
-            report.in_doubt += 1
-        else:
-            found("lost", f"{_label(one)} was to be pushed, and never was")
-    for path in test.files:
-        try:
-            usually, held = (_ids(one.folder / path) for one in (report.rounds[0], round_))
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            found("missing", f"{path} cannot be read: {why}")
-            continue
-        for kind, ids in (("missing", usually - held), ("doubled", held - usually)):
-            if ids:
-                found(kind, f"{len(ids):,} records in {path}, such as {', '.join(list(ids)[:3])}")
-
-
-def _ids(path: Path) -> Counter[str]:
-    return Counter(str(one.get("id")) for one in records_in(path))
-
-
-def _pushed(round_: Round, identity: str | None) -> dict[str, list[Operation]]:
-    """Return the pushes that have had an effect, or will, by what they push."""
-    pushed: dict[str, list[Operation]] = defaultdict(list)
-    for one in round_.pushes:
-        if one.status in {"Success", "Pending"}:
-            what = identity and value_at(one.record, identity)
-            record_id = None if one.verb == "POST" else one.record_id
-            place = one.verb, one.company, one.connection, one.data_type, record_id
-            pushed[json.dumps([*place, what or one.record], sort_keys=True)].append(one)
-    return pushed
-
-
-def _label(push: Operation) -> str:
-    """Name the record of a push for people: by its first text."""
-    values = push.record.values() if isinstance(push.record, dict) else ()
-    return f"{push.data_type} {next((v for v in values if isinstance(v, str)), push.record_id)!r}"
-
-
-async def _in_doubt(folder: Path) -> set[str]:
-    """Return the hashes of the records that journals in *folder* name in doubt."""
-    rows = [row for path in _journals(folder) for row in await Store(path).recorded()]
-    return {row.payload_hash for row in rows if row.state is State.DOUBT}
-
-
-def _journals(folder: Path) -> list[Path]:
-    ours = APPLICATION_ID.to_bytes(4)
-    return [path for path in folder.rglob("*.db") if path.read_bytes()[68:72] == ours]

@@ -49,8 +49,7 @@ async def integration_client(integration_sandbox: Sandbox) -> AsyncIterator[Clie
     """Return a `Client` connected to `integration_sandbox`, in its dialect."""
     from integration_sdk import Client, Dialect  # noqa: PLC0415 - on use
 
-    published = integration_sandbox.dialect == "published"
-    dialect = Dialect.published() if published else Dialect.document()
-    url = integration_sandbox.base_url
-    async with Client(integration_sandbox.api_key, url, dialect=dialect) as client:
+    dialect = getattr(Dialect, integration_sandbox.dialect)()
+    key, url = integration_sandbox.api_key, integration_sandbox.base_url
+    async with Client(key, url, dialect=dialect) as client:
         yield client

@@ -7,7 +7,6 @@ uses it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -34,40 +33,29 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.import_plugin("integration_sdk.testing._fixtures")
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
-    """Give a test marked ``virtual_time`` a virtual loop."""
-    if metafunc.definition.get_closest_marker("virtual_time") is None:
-        return (yield)
-    with _offered(metafunc.config, _virtual_loop()):
-        return (yield)
-
-
 def _virtual_loop() -> type:
     from integration_sdk.testing._virtual_time import VirtualTimeLoop  # noqa: PLC0415 - on use
 
     return VirtualTimeLoop
 
 
-class _Offer:
-    """A loop factory for pytest-asyncio, registered for one test only."""
-
-    def __init__(self, factory: type) -> None:
-        self._factory = factory
-
+class _VirtualLoops:
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_asyncio_loop_factories(self) -> dict[str, type]:
-        return {"virtual": self._factory}
+        return {"virtual": _virtual_loop()}
 
 
-@contextmanager
-def _offered(config: pytest.Config, factory: type) -> Iterator[None]:
-    offer = _Offer(factory)
-    config.pluginmanager.register(offer)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
+    """Give a test marked ``virtual_time``, and no other, a virtual loop of pytest-asyncio."""
+    if metafunc.definition.get_closest_marker("virtual_time") is None:
+        return (yield)
+    loops, plugins = _VirtualLoops(), metafunc.config.pluginmanager
+    plugins.register(loops)
     try:
-        yield
+        return (yield)
     finally:
-        config.pluginmanager.unregister(offer)
+        plugins.unregister(loops)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

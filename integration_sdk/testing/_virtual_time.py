@@ -1,20 +1,16 @@
 """Virtual time: an event loop whose clock jumps instead of sleeping.
 
-The loop is asyncio's own selector loop with one change. Instead of sleeping until the
-next timer, it moves its clock to that timer and goes on at once, so a test of three
-hours of polling takes only as long as its work, and sees the same times in every run.
+Instead of sleeping until the next timer, the loop moves its clock to that timer and goes on at
+once, so a test of three hours takes only as long as its work, and sees the same times in every run.
 
-Real sockets keep working, since server and client live in the same loop: on Linux a byte
-written to a loopback socket is readable before ``send`` returns, so "nothing is readable
-now" means that nothing is on its way. What the loop cannot see is counted instead, and
-the clock stands still until it is done: a connection attempt, a name look-up, any job of
-`run_in_executor` or `asyncio.to_thread`. A thread of your own that answers through
-``call_soon_threadsafe``, a subprocess or a remote host cannot be counted; timers do not
-wait for them.
+Real sockets keep working, since server and client live in the same loop: on Linux a byte written
+to a loopback socket is readable before ``send`` returns, so "nothing is readable now" means that
+nothing is on its way. What the loop cannot see is counted instead, and the clock stands still until
+it is done: a connection attempt, a name look-up, any job of `run_in_executor` or
+`asyncio.to_thread`. Timers do not wait for a thread of your own, a subprocess or a remote host.
 
-A test that waits for something that never happens would hang, or run through years of some
-repeating timer. Instead it gets `VirtualTimeStalled`, after *patience* real seconds or at the
-*horizon*; the message says which task waits where.
+A test that waits for something that never happens gets `VirtualTimeStalled`, after *patience* real
+seconds or at the *horizon*; the message says which task waits where.
 """
 
 from __future__ import annotations
@@ -62,8 +58,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def jump(self, seconds: float) -> None:
         """Move the clock *seconds* ahead."""
         self._now += seconds
-        # asyncio runs timers before time() + 1 ns. After half a year, that equals time() as a
-        # float, and the timer just reached would never run.
+        # asyncio runs timers before time() + 1 ns, which after half a year is time() as a float.
         if self._now + 1e-9 == self._now:
             self._now = math.nextafter(self._now, math.inf)
 

@@ -114,7 +114,7 @@ def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
 
     output = run_pytest(tmp_path, *options)
 
-    assert "= 13 passed" in output.replace(", 1 warning", ""), output
+    assert "= 12 passed" in output.replace(", 1 warning", ""), output
 
 
 @pytest.mark.virtual_time
