@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from ssl import SSLContext
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import aiohttp
 from attrs import NOTHING, evolve
@@ -38,7 +38,6 @@ from integration_sdk._options_given import (
     SharedRate,
     given,
 )
-from integration_sdk._pull.pull import Pull
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._push.poller import Poller
 from integration_sdk._push.push import PushEvent
@@ -46,6 +45,9 @@ from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
+
+if TYPE_CHECKING:
+    from integration_sdk._pull.pull import Pull
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
@@ -400,7 +402,10 @@ class Client:
             PullError: When awaited: the disk is full, or the cluster was lost.
             PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
-        return Pull(self._context, given(PullOptions, locals()))
+        options = given(PullOptions, locals())
+        from integration_sdk._pull.pull import Pull  # noqa: PLC0415 - few programs need it
+
+        return Pull(self._context, options)
 
     # The rest
 

@@ -21,10 +21,6 @@ from integration_sdk._options.check import PushOptions as PushOptions
 from integration_sdk._options.render import ControlKind as ControlKind
 from integration_sdk._options.render import FormControl as FormControl
 from integration_sdk._outcome import PushOutcome as PushOutcome
-from integration_sdk._pull.pull import Pull as Pull
-from integration_sdk._pull.unit import PullProgress as PullProgress
-from integration_sdk._pull.unit import Receipt as Receipt
-from integration_sdk._pull.unit import UnitReceipt as UnitReceipt
 from integration_sdk._push.coordinator import Coordinator as Coordinator
 from integration_sdk._push.push import Push as Push
 from integration_sdk._push.push import PushEvent as PushEvent

@@ -35,4 +35,4 @@ async def test_the_process_is_as_it_was(tmp_path: Path) -> None:
         stdout, _ = await process.communicate()
 
     assert process.returncode == 0
-    assert json.loads(stdout) == {"items made": 3000}
+    assert json.loads(stdout) == {"items made": 2000}
