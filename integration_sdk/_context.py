@@ -132,9 +132,9 @@ class RequestContext:
         """Return a request for one of the dialect's operations, without body."""
         return requests.to_route(self.dialect, operation, **names)
 
-    async def send(self, request: Request, *, patience: float | None = None) -> Response:
+    async def send(self, request: Request) -> Response:
         """Send *request* and return the answer, whatever its status; see `Session.send`."""
-        return await self.session.send(request, self.settings, patience=patience)
+        return await self.session.send(request, self.settings)
 
     async def send_once(
         self, request: Request, *, before: Callable[[], Awaitable[None]] | None = None

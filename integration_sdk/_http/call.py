@@ -7,9 +7,9 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from integration_sdk._checks import is_number, own_header, sendable
 from integration_sdk._http.credentials import Hidden
@@ -33,22 +33,12 @@ _log = logging.getLogger("integration_sdk.session")
 
 @frozen(kw_only=True)
 class CallOptions:
-    """The settings that `Client.with_options` changes.
+    """The settings that `Client.with_options` changes, where they are explained."""
 
-    Attributes:
-        timeout: Seconds for the whole call, including waits and retries; None for no limit.
-        read_timeout: Seconds without a byte of an answer after which it counts as lost; None for
-            no limit.
-        retry: How calls are retried.
-        priority: Which calls go first when some have to wait; None for the default of each
-            kind of call. Pages that are fetched ahead always go last.
-        headers: Sent with each request.
-    """
-
-    timeout: float | None = field(default=60.0)
-    read_timeout: float | None = field(default=60.0)
+    timeout: float | None = 60.0
+    read_timeout: float | None = 60.0
     retry: RetryPolicy = field(factory=RetryPolicy)
-    priority: Priority | None = field(default=None)
+    priority: Priority | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)  # it may hold a secret
 
     def __attrs_post_init__(self) -> None:
@@ -75,9 +65,8 @@ class CallOptions:
     @cached_property
     def effective_read_timeout(self) -> float | None:
         """`read_timeout`; None if `timeout` ends the call before, which needs no second timer."""
-        if self.read_timeout is None or self.timeout is None:
-            return self.read_timeout
-        return self.read_timeout if self.read_timeout < self.timeout else None
+        limit, seconds = self.timeout or math.inf, self.read_timeout or math.inf
+        return seconds if seconds < limit else None
 
 
 @define(eq=False)
@@ -85,9 +74,7 @@ class Call(Waiter):
     """The state of a call that has not ended.
 
     Attributes:
-        patient: Whether its time is the bound of its repetitions, and not their number.
         pauses: Pauses so far that were drawn, not named by the service.
-        paid_after: Attempts after which the retry budget paid for another; -1 for none.
         sending: The current attempt; None between two.
         last: The result of the previous attempt.
         task: The task that the deadline stops; None while nothing may be stopped.
@@ -99,10 +86,8 @@ class Call(Waiter):
     options: CallOptions = field(kw_only=True)
     began: float = field(kw_only=True)
     deadline: float = math.inf
-    patient: bool = False
     attempts: int = 0
     pauses: int = 0
-    paid_after: int = -1
     waited: float = 0.0
     waits_for: str = "its turn"
     sending: Attempt | None = None
@@ -114,10 +99,19 @@ class Call(Waiter):
     stopped: bool = False
     turn: asyncio.Future[Response | None] | None = None
 
-    @property
-    def may_have_left(self) -> bool:
-        """Whether the current attempt may have reached the service."""
-        return self.sending is not None and self.sending.may_have_left
+    @classmethod
+    def of(cls, request: Request, options: CallOptions, now: float) -> Self:
+        """Return a call that begins *now*; see `Session.send`."""
+        own, wanted = request.priority, options.priority
+        return cls(
+            request.company_id,
+            own if wanted is None or own is Priority.PREFETCH else wanted,
+            options.retry.throttled_base,
+            request=request,
+            options=options,
+            began=now,
+            deadline=now + (options.timeout or math.inf),
+        )
 
     def stop(self) -> None:
         """Stop what the call does now, and whatever it would do next."""
@@ -144,7 +138,7 @@ class Call(Waiter):
         """Return how it ends if it was stopped: by the client's end, else by its deadline."""
         expired = f"the timeout of {self.options.timeout or math.inf:g} s expired"
         stopped = "the client was closed" if client_is_closed else expired
-        if self.may_have_left:
+        if self.sending is not None and self.sending.may_have_left:
             error = lost(self.request, stopped, attempts=self.attempts)
             return Failure(Phase.MAY_HAVE_LEFT, error)
         if client_is_closed:
@@ -160,27 +154,6 @@ class Call(Waiter):
 
     def _unsent(self, kind: type[IntegrationError], why: str) -> Failure:
         return Failure(Phase.NEVER_LEFT, kind(why, **self.request.facts, attempts=self.attempts))
-
-
-def new_call(
-    request: Request, options: CallOptions, now: float, patience: float | None = None
-) -> Call:
-    """Return a call that begins *now*; see `Session.send`."""
-    timeout = options.timeout if patience is None else min(options.timeout or math.inf, patience)
-    own, wanted = request.priority, options.priority
-    return Call(
-        request.company_id,
-        own if wanted is None or own is Priority.PREFETCH else wanted,
-        options.retry.throttled_base,
-        request=request,
-        options=options,
-        began=now,
-        deadline=math.inf if timeout is None else now + timeout,
-        patient=patience is not None,
-    )
-
-
-# What is reported
 
 
 @frozen(kw_only=True)
@@ -209,7 +182,7 @@ class CallInfo:
     error: str | None = None
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class SessionStats:
     """Counts since the client was created, and its current state.
 
@@ -230,39 +203,32 @@ class SessionStats:
         budget: Tokens left for retries; each costs 5.
     """
 
-    requests: int
-    attempts: int
-    throttled: int
-    unavailable: int
-    lost: int
-    waits: int
-    waited: float
-    in_flight: int
-    waiting: int
-    window: int
-    rate: float | None
-    gate_open: bool
-    opens_in: float
-    budget: float
+    requests: int = 0
+    attempts: int = 0
+    throttled: int = 0
+    unavailable: int = 0
+    lost: int = 0
+    waits: int = 0
+    waited: float = 0.0
+    in_flight: int = 0
+    waiting: int = 0
+    window: int = 0
+    rate: float | None = None
+    gate_open: bool = True
+    opens_in: float = 0.0
+    budget: float = 0.0
 
 
 @define(eq=False)
 class CallLog:
-    """Counts and reports the calls of a session; `SessionStats` explains each count."""
+    """Counts and reports the calls of a session."""
 
-    _on_call: Callable[[CallInfo], object] | None = None
-    requests: int = field(init=False, default=0)
-    attempts: int = field(init=False, default=0)
-    throttled: int = field(init=False, default=0)
-    unavailable: int = field(init=False, default=0)
-    lost: int = field(init=False, default=0)
-    waits: int = field(init=False, default=0)
-    waited: float = field(init=False, default=0.0)
+    _on_call: Callable[[CallInfo], object] | None
+    counts: SessionStats = field(init=False, factory=SessionStats)
     _complained: bool = field(init=False, default=False)
 
     def over(self, call: Call, ending: Response | BaseException, now: float) -> None:
-        """Report that *call* ended with *ending*."""
-        self.requests += 1
+        self.counts.requests += 1
         if self._on_call is None and not _log.isEnabledFor(logging.DEBUG):
             return
         info = _describe(call, ending, now - call.began)
@@ -279,17 +245,10 @@ class CallLog:
     def stats(
         self, limiter: Limiter, budget: RetryBudget, rate: float | None, now: float
     ) -> SessionStats:
-        """Return the counts so far and the state *now*; *rate* is the one that was set."""
         service, least = limiter.service, min(rate or math.inf, limiter.pace.learnt)
         is_open = service.closed_by is None
-        return SessionStats(
-            requests=self.requests,
-            attempts=self.attempts,
-            throttled=self.throttled,
-            unavailable=self.unavailable,
-            lost=self.lost,
-            waits=self.waits,
-            waited=self.waited,
+        return evolve(
+            self.counts,
             in_flight=service.in_flight,
             waiting=limiter.waiting,
             window=int(service.size),

@@ -90,7 +90,6 @@ class ApiKey:
 
     @property
     def rotates(self) -> bool:
-        """Whether the source can return a new key."""
         return callable(self._source)
 
     async def ask(self, refused: Hidden) -> Hidden:

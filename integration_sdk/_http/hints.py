@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -44,8 +44,7 @@ def told_time(headers: Mapping[str, str]) -> float | None:
 def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
     """Return the account's limits in ``X-Rate-Limit-*``; None if there are none.
 
-    Assumed: published, not in the document. ``Reset`` is read as Unix time, as seconds from now,
-    or as a date.
+    Assumed: published, not in the document. ``Reset`` may be a Unix time, seconds, or ISO 8601.
     """
     limit = headers.get("X-Rate-Limit-Limit")
     remaining = headers.get("X-Rate-Limit-Remaining")
@@ -82,21 +81,10 @@ def _count(text: str | None) -> int | None:
 
 
 def _moment(text: str | None, received_at: float) -> datetime | None:
-    if text is None:
-        return None
-    number = _number(text)
+    number = _number(text or "")
     try:
         if number is None:
-            return _date(text)
-        if number >= UNIX_TIMES_BEGIN:
-            return datetime.fromtimestamp(number, UTC)
-        return datetime.fromtimestamp(received_at, UTC) + timedelta(seconds=number)
+            return to_utc(parse_utc(text))
+        return datetime.fromtimestamp(number + (number < UNIX_TIMES_BEGIN) * received_at, UTC)
     except (ValueError, TypeError, OverflowError, OSError):
         return None
-
-
-def _date(text: str) -> datetime:
-    try:
-        return to_utc(parse_utc(text))
-    except ValueError:
-        return to_utc(parsedate_to_datetime(text))

@@ -141,7 +141,6 @@ class Limiter:
         return released
 
     def leave_line(self, call: Waiter) -> None:
-        """Take *call* out of the line, if it is in it."""
         self.waiting -= call.waiting
         call.waiting = False
 
@@ -197,7 +196,6 @@ class Limiter:
         self._leave(lane)
 
     def unused(self, call: Waiter, now: float) -> None:
-        """Note that *call* had its turn but sent nothing."""
         lane = _lane_of(call)
         self.service.unused(call.sent_at, now)
         lane.unused(call.sent_at, now)
@@ -225,7 +223,6 @@ class Limiter:
 
     @property
     def closed_until(self) -> float:
-        """When the last of the closed gates opens; minus infinity if none is closed."""
         lanes = (self.service, *self._closed)
         return max((one.opens_at for one in lanes if one.closed_by is not None), default=-math.inf)
 
@@ -283,7 +280,6 @@ class Limiter:
     # Turns
 
     def _admits(self, now: float, urgent: bool) -> bool:
-        """Return whether the service's limits allow one more call."""
         is_due = self.pace.admits(now) and (self._staggered <= 0 or now >= self._next_at)
         return is_due and self.service.admits(now, urgent=urgent)
 
@@ -338,7 +334,6 @@ class Limiter:
         self._rings[call.priority].setdefault(lane)
 
     def _offer(self, lane: Lane) -> None:
-        """Let a company take part in the turns: it may have room again."""
         for priority, line in enumerate(lane.lines):
             if line:
                 self._rings[priority].setdefault(lane)

@@ -236,7 +236,6 @@ class Pace:
         self._counts = self._counts[0] + 1, self._counts[1]
 
     def closed(self, now: float) -> None:
-        """Note that the service refuses."""
         self.closed_at = now
         self._lately = sum(self._counts) / max(now - self._epochs[1], SHORTEST_CYCLE)
 
@@ -267,6 +266,5 @@ class Pace:
         self.learnt, self._step = max(SLOWEST_RATE, careful), FIRST_STEP / 2
 
     def forget(self) -> None:
-        """Be unlimited again."""
         self.learnt = self._refused = math.inf
         self._cells.next_at = -math.inf

@@ -26,11 +26,9 @@ _log = logging.getLogger("integration_sdk.session")
 
 @define(eq=False)
 class OpenSession:
-    """What belongs to one event loop in one process: its calls, and the line of those that wait.
+    """The calls that have not ended, and the line of those that wait.
 
     Attributes:
-        limiter: Decides whose turn it is.
-        calls: The calls that have not ended.
         asking: Held by the call that asks for a new key.
     """
 
@@ -49,10 +47,7 @@ class OpenSession:
 
     @classmethod
     async def open(cls, transport: Transport, limiter: Limiter) -> Self:
-        """Open *transport* for the running loop, and return the state; both close with the loop.
-
-        Nothing in here may suspend; see `Session._open`.
-        """
+        """Open *transport* for the running loop; it closes with the loop. This never suspends."""
         transport.open()
         lifetime = _stay_open(transport)
         await anext(lifetime)
@@ -60,7 +55,6 @@ class OpenSession:
 
     @property
     def is_here(self) -> bool:
-        """Whether its loop is the one that runs in this thread."""
         try:
             return self.loop is asyncio.get_running_loop()
         except RuntimeError:
@@ -82,13 +76,11 @@ class OpenSession:
     # Calls
 
     def begin(self, call: Call) -> None:
-        """Add *call*, and stop it at its deadline."""
         self.calls.add(call)
         if call.deadline < math.inf:
             call.timer = self.loop.call_at(call.deadline, call.stop)
 
     def leave(self, call: Call) -> None:
-        """Remove *call*, which has ended."""
         self.calls.discard(call)
         if call.timer is not None:
             call.timer.cancel()
@@ -96,7 +88,6 @@ class OpenSession:
             self._empty.set_result(None)
 
     async def close(self, drain: float | None) -> None:
-        """Give calls *drain* seconds to finish, end the others, and close the connections."""
         try:
             if drain is not None:
                 async with asyncio.timeout(drain):
@@ -119,11 +110,9 @@ class OpenSession:
     # The line
 
     async def turn(self, call: Call) -> Response | None:
-        """Wait for the turn of *call*, which is in the limiter's line.
+        """Wait for the turn of *call*, which is in the limiter's line, to be given back later.
 
-        Returns:
-            None when it is its turn, to be given back with `give_back`; the answer that closed its
-            gate if that opens after its deadline.
+        If its gate opens only after its deadline, return the answer that closed the gate.
         """
         future: asyncio.Future[Response | None] = self.loop.create_future()
         call.turn = future
@@ -161,7 +150,6 @@ class OpenSession:
                 call.turn.set_result(closed_by)
 
     def _let_through(self) -> None:
-        """Give turns to all calls that may go now, and look again when the next one may."""
         if not self.limiter.waiting:
             return
         now = self.loop.time()
@@ -192,8 +180,7 @@ class OpenSession:
 
 
 async def _stay_open(transport: Transport) -> AsyncGenerator[None]:
-    """Close *transport* with the loop: asyncio closes open generators before it closes a loop."""
     try:
         yield
-    finally:
+    finally:  # asyncio closes open generators before it closes a loop
         await transport.close()

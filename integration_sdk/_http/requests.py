@@ -93,12 +93,10 @@ class Request:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every error about this request has."""
         return {"method": self.method, "path": self.path}
 
     @property
     def target(self) -> str:
-        """Path and query as they are sent."""
         if self.raw_query is not None:
             return f"{self.path}?{self.raw_query}"
         pairs = [f"{_in_query(name)}={_in_query(value)}" for name, value in self.params]
@@ -348,7 +346,6 @@ def with_file(request: Request, content: bytes, *, filename: str, content_type: 
 
 
 def with_body(request: Request, value: Any) -> Request:
-    """Return *request* with *value* as its JSON body."""
     return evolve(request, body=encode_value(value))
 
 

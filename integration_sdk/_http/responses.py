@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from attrs import define, field, frozen, setters
@@ -46,13 +46,10 @@ class Response:
 
     Attributes:
         status: The HTTP status, which counts even if the body has another.
-        headers: The answer's headers; case-insensitive if the transport's are.
-        pieces: The decompressed body, at most the request's ``body_limit``, in the pieces in
-            which it was received if it is large.
+        pieces: The decompressed body, in the pieces in which it was received if it is large.
         received_at: Unix time in seconds.
         sent_to: The URL of the request, without its query; it is known of redirects only.
         attempts: How often the request was sent; set when the call has ended, as is `waited`.
-        waited: Seconds spent waiting for a turn and between attempts.
     """
 
     status: int
@@ -72,7 +69,6 @@ class Response:
 
     @property
     def quota(self) -> Quota | None:
-        """The account's limits in its headers; None if there are none."""
         return read_quota(self.headers, self.received_at)
 
     @property
@@ -87,17 +83,14 @@ class Response:
 
     @property
     def body(self) -> bytes:
-        """The whole body."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
     @property
     def size(self) -> int:
-        """Size of the body in bytes."""
         return sum(map(len, self.pieces))
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     @property
@@ -109,13 +102,7 @@ class Response:
 
 @frozen
 class Failure:
-    """An attempt without a usable answer.
-
-    Attributes:
-        phase: How far it got.
-        error: Raised to the caller if the request is not sent again.
-        repeatable: Whether a retry could succeed.
-    """
+    """An attempt without a usable answer, and the error to raise if it is not repeated."""
 
     phase: Phase
     error: IntegrationError
@@ -128,13 +115,6 @@ Reply = Response | Failure
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
 ApiError if nothing was sent because the service has asked for a pause that is too long."""
-
-
-class FetchPage(Protocol):
-    """A `Fetch` that also takes how long a page is waited for; see `Session.send`."""
-
-    def __call__(self, request: Request, *, patience: float | None = None) -> Awaitable[Response]:
-        """Send *request*."""
 
 
 # Values
@@ -173,7 +153,8 @@ def placed(
             f"{request} answered {response.status}, but {error}{not_json(response)}{todo}",
             status=response.status,
             in_doubt=in_doubt,
-            **_facts(request, response),
+            **request.facts,
+            attempts=response.attempts,
         ) from None
 
 
@@ -198,11 +179,9 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     """
     body = read_error_body(response.body)
     kind = _kind(request, response.status, body or ErrorBody())
-    facts: dict[str, Any] = {**_facts(request, response), "status": response.status, "body": body}
+    facts: dict[str, Any] = {**request.facts, "status": response.status, "body": body}
     facts["correlation_id"] = body.correlation_id if body else None
-    facts["retry_at"] = response.retry_at
-    if not sent:
-        facts["attempts"] = 0
+    facts |= {"retry_at": response.retry_at, "attempts": response.attempts if sent else 0}
     if issubclass(kind, EndpointRemoved):
         facts["replacement"] = request.replacement
     is_own = body is not None and body.correlation_id is not None
@@ -225,10 +204,6 @@ def meaning_of(request: Request, response: Response, *, is_own: bool) -> Meaning
         refuses_with_503=request.refuses_with_503,
         not_taken=response.not_taken,
     )
-
-
-def _facts(request: Request, response: Response) -> dict[str, Any]:
-    return {**request.facts, "attempts": response.attempts}
 
 
 def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
@@ -272,14 +247,13 @@ def _what_happened(
 
 
 def _elsewhere(headers: Mapping[str, str]) -> str:
-    """Return where a redirect leads, without what may be secret: user, query and fragment."""
+    """Return where a redirect leads; its path may hold what is secret."""
     try:
         to = urlsplit(headers.get("Location", ""))
     except ValueError:
         return "elsewhere"
     host = to.netloc.rpartition("@")[2]
-    address = f"{to.scheme}://{host}{to.path}" if host else to.path
-    return f"{address:.200}" or "elsewhere"
+    return f"{to.scheme}://{host}" if host else "another path"
 
 
 def _reasons(body: ErrorBody | None) -> str:

@@ -13,9 +13,7 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, define, field, frozen
 
-from integration_sdk._checks import is_number
-from integration_sdk._http import statuses
-from integration_sdk._http.statuses import Meaning, Scope
+from integration_sdk._checks import is_number, whole_number
 from integration_sdk.errors import ConfigurationError
 
 Jitter = Callable[[float], float]
@@ -28,20 +26,6 @@ REPETITION: Final = 5.0
 """Tokens that a repetition takes from the budget."""
 SUCCESS: Final = 0.5
 """Tokens that a success gives back."""
-
-
-def has_attempt_left(
-    policy: RetryPolicy, attempts: int, status: int | None, *, patient: bool
-) -> bool:
-    """Return whether a request may be sent again after *attempts*, as far as their number goes.
-
-    If *patient*, time bounds its repetitions, not their number, where *status* asks to wait.
-    """
-    row = None if status is None or not patient else statuses.row(status)
-    # The same request may succeed later; after a gateway's 504 only a smaller one may.
-    if row is not None and row.read is Meaning.AGAIN and row.scope is not Scope.GATEWAY:
-        return policy.attempts > 1
-    return attempts < policy.attempts
 
 
 def pause(
@@ -63,17 +47,13 @@ def pause(
     return max(floor, jitter(limit))
 
 
-def _at_least(low: float) -> Callable[[object, Attribute[Any], float], None]:
-    def check(_: object, attribute: Attribute[Any], value: float) -> None:
-        if not (is_number(value) and value >= low):
-            raise ConfigurationError(f"{attribute.name} must be at least {low:g}, not {value!r}")
-
-    return check
+def _seconds(_: object, attribute: Attribute[Any], value: float) -> None:
+    if not (is_number(value) and value >= 0):
+        raise ConfigurationError(f"{attribute.name} must be at least 0, not {value!r}")
 
 
-def _whole(_: object, attribute: Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"{attribute.name} must be a whole number, not {value!r}")
+def _count(_: object, attribute: Attribute[Any], value: object) -> None:
+    whole_number(attribute.name, value, 1, 10**6)
 
 
 @frozen(kw_only=True)
@@ -81,9 +61,7 @@ class RetryPolicy:
     """How one call is repeated.
 
     Attributes:
-        attempts: Maximum number of times it is sent; 1 for no retries. While you iterate over a
-            list, a page is repeated after 429, 500 and 503 until its timeout, unless this is 1
-            or there is no timeout.
+        attempts: Maximum number of times it is sent; 1 for no retries.
         base: Longest first pause, in seconds; the limit doubles with each further pause.
         throttled_base: The same after a 429, and after a 503 that holds all calls back.
         cap: Longest pause of all, unless the service asks for more.
@@ -92,10 +70,10 @@ class RetryPolicy:
     ``Retry-After``.
     """
 
-    attempts: int = field(default=3, validator=(_whole, _at_least(1)))
-    base: float = field(default=0.05, validator=_at_least(0))
-    throttled_base: float = field(default=1.0, validator=_at_least(0))
-    cap: float = field(default=20.0, validator=_at_least(0))
+    attempts: int = field(default=3, validator=_count)
+    base: float = field(default=0.05, validator=_seconds)
+    throttled_base: float = field(default=1.0, validator=_seconds)
+    cap: float = field(default=20.0, validator=_seconds)
 
     @classmethod
     def never(cls) -> RetryPolicy:
@@ -121,20 +99,10 @@ class RetryBudget:
     tokens: float = FULL_BUDGET
 
     def spend(self) -> bool:
-        """Take the tokens of one repetition; return False if there are too few left."""
         if self.tokens < REPETITION:
             return False
         self.tokens -= REPETITION
         return True
 
     def earn(self) -> None:
-        """Return tokens after a success."""
-        if self.tokens < FULL_BUDGET:
-            self._put_back(SUCCESS)
-
-    def refund(self) -> None:
-        """Return the tokens of a repetition that was not made."""
-        self._put_back(REPETITION)
-
-    def _put_back(self, tokens: float) -> None:
-        self.tokens = min(FULL_BUDGET, self.tokens + tokens)
+        self.tokens = min(FULL_BUDGET, self.tokens + SUCCESS)

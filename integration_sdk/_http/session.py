@@ -18,20 +18,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import TypeVar
 from uuid import uuid4
 
 import backoff
 from attrs import define, field
 
 from integration_sdk._http import statuses
-from integration_sdk._http.call import Call, CallLog, CallOptions, SessionStats, new_call
+from integration_sdk._http.call import Call, CallLog, CallOptions, SessionStats
 from integration_sdk._http.credentials import ApiKey, ApiKeySource, Hidden, check_base_url, hide
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.open_session import OpenSession
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response, meaning_of
-from integration_sdk._http.retry import Jitter, RetryBudget, has_attempt_left
+from integration_sdk._http.retry import Jitter, RetryBudget
 from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
 from integration_sdk._http.transport import AiohttpTransport, Attempt, Transport
 from integration_sdk._options_given import ConnectionOptions, SharedRate
@@ -42,9 +42,9 @@ from integration_sdk.models import Quota
 
 _log = logging.getLogger("integration_sdk.session")
 T = TypeVar("T")
+Before = Callable[[], Awaitable[object]]
 SLACK = 0.1
 """Seconds of a fixed rate that may be caught up after a late timer."""
-Work = Callable[[OpenSession, Call], Awaitable[Reply]]
 
 
 @define
@@ -55,7 +55,6 @@ class FixedRate:
     _cells: CellRate = field(init=False, factory=CellRate)
 
     async def acquire(self) -> None:
-        """Wait for the next interval."""
         now, burst = asyncio.get_running_loop().time(), 1 + SLACK * self.per_second
         at = self._cells.reserve(1, now, interval=1 / self.per_second, burst=burst)
         if at > now:
@@ -69,20 +68,16 @@ class Session:
     """Sends requests to one service. Any number of tasks may use it at the same time.
 
     Args:
-        base_url: As for `Client`.
-        api_key: As for `Client`.
+        base_url, api_key: As for `Client`.
         options: How to connect, and how fast to call.
         jitter: Draws a number between 0 and its argument.
-        transport: Used instead of one made from the settings.
+        transport: Used instead of one made from the options.
 
     Attributes:
         quota: The account's rate limits, as the service last reported them; None until it does.
         rate: The limit that was set; None for none.
         is_plain: Whether a session of another process could be made with key and URL alone.
         on_refusal: Called after each 429 or 503.
-
-    Raises:
-        ConfigurationError: A setting cannot work.
     """
 
     base_url: str = ""
@@ -100,7 +95,7 @@ class Session:
     ) -> None:
         api_key = hide(api_key)  # before anything can raise with it in a local variable
         self.base_url = check_base_url(base_url)
-        self.options = options = options or ConnectionOptions()
+        options = options or ConnectionOptions()
         self.quota: Quota | None = None
         self.on_refusal: set[Callable[[], None]] = set()
         rate = options.rate
@@ -109,8 +104,7 @@ class Session:
         self.is_plain = options.ssl is True and not any(given)
         self._api_key = ApiKey(api_key)
         self._transport = transport or AiohttpTransport(self.base_url, self._api_key, options)
-        self._budget = RetryBudget()
-        self._call_log = CallLog(options.on_call)
+        self._budget, self._call_log = RetryBudget(), CallLog(options.on_call)
         self._new_limiter = partial(
             Limiter, jitter, limit=options.connections, per_company=options.per_company
         )
@@ -121,13 +115,11 @@ class Session:
         return f"<Session of {self.base_url}, {how}>"
 
     def stats(self) -> SessionStats:
-        """Return the counts so far and the current state."""
         now = self._state.loop.time() if self._state else 0.0
         rate = self.rate.per_second if isinstance(self.rate, FixedRate) else None
         return self._call_log.stats(self._limiter, self._budget, rate, now)
 
     def held_back(self) -> Collection[str]:
-        """Return the companies that are refused for now, though others may not be."""
         return self._limiter.held_back()
 
     def call_on_loop(self, callback: Callable[[str], None], text: str) -> None:
@@ -141,7 +133,6 @@ class Session:
     # Opening and closing
 
     def _state_of_this_loop(self) -> OpenSession | None:
-        """Return the state of the running loop; None if there is none, or its loop is closed."""
         if self._closed:
             raise ClientClosed("the client is closed; make a new one")
         if self._state is None or self._state.loop.is_closed():
@@ -150,7 +141,7 @@ class Session:
         return self._state
 
     async def _open(self) -> OpenSession:
-        """Open the transport. This never suspends, so two first calls cannot both come here."""
+        # This never suspends, so two first calls cannot both come here.
         self._limiter = self._new_limiter(now=asyncio.get_running_loop().time())
         self._state = await OpenSession.open(self._transport, self._limiter)
         return self._state
@@ -158,9 +149,8 @@ class Session:
     async def aclose(self, *, drain: float | None = None) -> None:
         """Close; later calls raise `ClientClosed`. Closing twice does no harm.
 
-        Args:
-            drain: Seconds to let running calls finish; None ends them at once, with
-                `AnswerLost` if their request may have been sent, else with `ClientClosed`.
+        Calls have *drain* seconds to finish; then they end with `AnswerLost` if their request may
+        have been sent, else with `ClientClosed`.
         """
         state = None if self._closed else self._state_of_this_loop()
         self._closed = True
@@ -169,16 +159,8 @@ class Session:
 
     # One call
 
-    async def send(
-        self, request: Request, options: CallOptions, *, patience: float | None = None
-    ) -> Response:
+    async def send(self, request: Request, options: CallOptions) -> Response:
         """Send *request*, again if need be, and return its answer, whatever the status.
-
-        Args:
-            request: The request.
-            options: Its settings.
-            patience: Seconds, at most its timeout, for which it is repeated where the service
-                asks to come again later, however often; None for as often as the retry policy says.
 
         Raises:
             NotSent: The request was not sent.
@@ -190,64 +172,46 @@ class Session:
             ClientClosed: The client is closed, or belongs to another loop or process.
         """
         state = self._state_of_this_loop() or await self._open()
-        call = new_call(request, options, state.loop.time(), patience)
-        return await self._run(state, call, self._carry)
+        call = Call.of(request, options, state.loop.time())
+        return await self._run(state, call, self._carry(state, call))
 
     async def send_once(
-        self,
-        request: Request,
-        options: CallOptions,
-        *,
-        before: Callable[[], Awaitable[object]] | None = None,
+        self, request: Request, options: CallOptions, *, before: Before | None = None
     ) -> Response:
         """Send *request* exactly once, and return its answer, whatever the status.
 
-        Args:
-            request: The request.
-            options: Its settings; the retry policy is not used.
-            before: Awaited when the turn has come and before the first byte leaves, such as to
-                record that it leaves. What it raises is raised here, and nothing is sent. The
-                timeout does not stop it.
-
-        Raises:
-            NotSent: Nothing was sent: no turn in time, no API key, or no connection.
-            AnswerLost, MalformedResponse, ResponseTooLarge: It may have been sent, but there is
-                no usable answer.
-            TooManyRequests, ServiceUnavailable: Nothing was sent (``attempts`` is 0), because the
-                service has asked for a pause that ends after the deadline.
-            ClientClosed: Nothing was sent; as for `send`.
+        *before* is awaited when the turn has come and before the first byte leaves, such as to
+        record that it leaves. What it raises is raised here, and nothing is sent. The timeout does
+        not stop it. The other errors are those of `send`.
         """
         state = self._state_of_this_loop() or await self._open()
-        call = new_call(request, options, state.loop.time())
-        return await self._run(state, call, partial(self._once, before))
+        call = Call.of(request, options, state.loop.time())
+        return await self._run(state, call, self._once(state, call, before))
 
-    async def _run(self, state: OpenSession, call: Call, work: Work) -> Response:
+    async def _run(self, state: OpenSession, call: Call, work: Awaitable[Reply]) -> Response:
         """Return what *work* does, which the deadline and the client's end stop."""
         call.task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in a coroutine
         cancellations = task.cancelling()
         state.begin(call)
-        ending: Reply | None = None
         try:
-            try:
-                ending = await work(state, call)
-            except asyncio.CancelledError:
-                # As `asyncio.Timeout` tells its own cancellation from any other.
-                if not call.stopped or task.uncancel() > cancellations:
-                    raise
-            ending = ending or self._too_late(call)
+            reply = await work
+        except asyncio.CancelledError as error:
+            # As `asyncio.Timeout` tells its own cancellation from any other.
+            if not call.stopped or task.uncancel() > cancellations:
+                self._over(state, call, error)
+                raise
+            reply = self._too_late(call)
         except BaseException as error:
             self._over(state, call, error)
             raise
-        self._over(state, call, ending if isinstance(ending, Response) else ending.error)
-        if isinstance(ending, Response):
-            return ending
-        raise ending.error  # here, so that no exception of aiohttp is chained to it
+        self._over(state, call, reply if isinstance(reply, Response) else reply.error)
+        if isinstance(reply, Response):
+            return reply
+        raise reply.error  # here, so that no exception of aiohttp is chained to it
 
     def _over(self, state: OpenSession, call: Call, ending: Response | BaseException) -> None:
         state.leave(call)
-        if call.paid_after == call.attempts:  # for a repetition that was never sent
-            self._budget.refund()
         self._call_log.over(call, ending, state.loop.time())
 
     def _too_late(self, call: Call) -> Reply:
@@ -255,9 +219,9 @@ class Session:
 
     async def _carry(self, state: OpenSession, call: Call) -> Reply:
         while True:
-            held_up = await self._take_turn(state, call)
-            if held_up is not None:
-                return held_up
+            turned_away = await self._take_turn(state, call)
+            if turned_away is not None:
+                return turned_away
             call.last = last = await self._transmit(state, call)
             if isinstance(last, Response) and last.ok:
                 return call.ended(last)
@@ -270,21 +234,20 @@ class Session:
             if pause > 0:
                 await self._wait(state, call, asyncio.sleep(pause))
 
-    async def _once(
-        self, before: Callable[[], Awaitable[object]] | None, state: OpenSession, call: Call
-    ) -> Reply:
-        held_up = await self._take_turn(state, call)
-        if held_up is not None:
-            return held_up
+    async def _once(self, state: OpenSession, call: Call, before: Before | None) -> Reply:
+        turned_away = await self._take_turn(state, call)
+        if turned_away is not None:
+            return turned_away
         if before is not None:
             call.task, task = None, call.task  # the deadline stops no record
             try:
                 await before()
+                is_late = state.loop.time() >= call.deadline
             except BaseException:
                 state.give_back(call, state.limiter.unused)
                 raise
             call.task = task
-            if state.loop.time() >= call.deadline:
+            if is_late:
                 state.give_back(call, state.limiter.unused)
                 return self._too_late(call)
         call.last = last = await self._transmit(state, call)
@@ -302,9 +265,9 @@ class Session:
             known = self._api_key.authorization
             call.authorization = known or await self._ask_for_authorization(state, call)
             if self.rate is not None:
-                before, call.waits_for = call.waits_for, "the shared rate"
+                call.waits_for = "the shared rate"
                 await self._wait(state, call, self.rate.acquire())
-                call.waits_for = before
+                call.waits_for = "its turn"
         except BaseException:
             state.give_back(call, state.limiter.unused)
             raise
@@ -317,13 +280,13 @@ class Session:
         finally:
             seconds = state.loop.time() - began
             call.waited += seconds
-            self._call_log.waited += seconds
-            self._call_log.waits += 1
+            self._call_log.counts.waited += seconds
+            self._call_log.counts.waits += 1
 
     async def _transmit(self, state: OpenSession, call: Call) -> Reply:
         """Send once, and always give the turn back."""
         call.attempts += 1
-        self._call_log.attempts += 1
+        self._call_log.counts.attempts += 1
         options, limiter = call.options, state.limiter
         call.sending = attempt = Attempt(
             call.request, call.attempts, options.effective_read_timeout, options.headers
@@ -332,13 +295,12 @@ class Session:
             reply = await self._transport.send(attempt, call.authorization)
         except BaseException as error:
             given_up = isinstance(error, asyncio.CancelledError) and not call.stopped
-            self._call_log.lost += attempt.may_have_left and not given_up
-            note = limiter.unanswered if attempt.may_have_left else limiter.unused
-            state.give_back(call, note)
+            self._call_log.counts.lost += attempt.may_have_left and not given_up
+            state.give_back(call, limiter.unanswered if attempt.may_have_left else limiter.unused)
             raise
         call.sending = None
         if isinstance(reply, Failure):
-            self._call_log.lost += 1
+            self._call_log.counts.lost += 1
             state.give_back(call, limiter.unanswered)
             return reply
         self.quota = reply.quota or self.quota
@@ -351,11 +313,11 @@ class Session:
         return reply
 
     def _refused(self, state: OpenSession, call: Call, answer: Response) -> None:
-        self._call_log.throttled += answer.status == 429
-        self._call_log.unavailable += answer.status == OFFLINE
-        limiter, service = state.limiter, state.limiter.service
-        state.give_back(call, partial(limiter.refused, answer=answer))
+        self._call_log.counts.throttled += answer.status == 429
+        self._call_log.counts.unavailable += answer.status == OFFLINE
+        state.give_back(call, partial(state.limiter.refused, answer=answer))
         state.turn_away_late()
+        service = state.limiter.service
         if self.rate is not None and service.closed_by is not None:
             self.rate.paused(service.opens_at - state.loop.time())
         for callback in self.on_refusal:
@@ -368,43 +330,24 @@ class Session:
         if isinstance(last, Response) and await self._has_new_key(state, call, last):
             return 0.0  # no retry: it was refused for another key
         status = last.status if isinstance(last, Response) else None
-        if not has_attempt_left(call.options.retry, call.attempts, status, patient=call.patient):
+        retry = call.options.retry
+        if call.attempts >= retry.attempts or _meaning(call.request, last) is not Meaning.AGAIN:
             return None
-        match _meaning(call.request, last):
-            case Meaning.AGAIN:
-                return self._affordable_pause(state, call, status)
-            case Meaning.DONE | Meaning.REFUSED | Meaning.IN_DOUBT | Meaning.GIVE_UP:
-                return None
-            case other:
-                assert_never(other)
-
-    def _affordable_pause(self, state: OpenSession, call: Call, status: int | None) -> float | None:
-        """Return the pause before a retry; None if there is no time or retry budget for it.
-
-        A call that was answered 429 or 503 costs no budget, and pauses at the gate if that is
-        closed for it.
-        """
         refused = statuses.scope_of(status) is Scope.LOAD
-        if refused and self._limiter.closed_by(call) is not None:
+        if refused and self._limiter.closed_by(call) is not None:  # it pauses at the gate
             in_time = self._limiter.closed_by(call, until=call.deadline) is None
             return 0.0 if in_time else None
-        pause = call.options.retry.pause(call.pauses, self._limiter.jitter, throttled=status == 429)
+        pause = retry.pause(call.pauses, self._limiter.jitter, throttled=status == 429)
         call.pauses += 1
-        if state.loop.time() + pause >= call.deadline:
+        if state.loop.time() + pause >= call.deadline or not (refused or self._budget.spend()):
             return None
-        if not refused:
-            if not self._budget.spend():
-                return None
-            call.paid_after = call.attempts
         return pause
 
     async def _has_new_key(self, state: OpenSession, call: Call, answer: Response) -> bool:
         """Ask for a new key on the first 401 of *call*; return whether there is one."""
-        if statuses.scope_of(answer.status) is not Scope.KEY:
+        if statuses.scope_of(answer.status) is not Scope.KEY or call.key_renewed:
             return False
-        if call.key_renewed or not self._api_key.rotates:
-            return False
-        if _meaning(call.request, answer) is not Meaning.REFUSED:
+        if not self._api_key.rotates or _meaning(call.request, answer) is not Meaning.REFUSED:
             return False
         call.key_renewed = True
         try:
@@ -417,10 +360,10 @@ class Session:
 
     async def _ask_for_authorization(self, state: OpenSession, call: Call) -> Hidden:
         """Return the Authorization header, if possible not the one that *call* was refused with."""
-        before, call.waits_for = call.waits_for, "the api_key function"
+        call.waits_for = "the api_key function"
         async with state.asking:
             authorization = await self._api_key.ask(call.authorization)
-        call.waits_for = before
+        call.waits_for = "its turn"
         return authorization
 
 

@@ -5,9 +5,6 @@ default: send PUT and DELETE again after a lost connection, follow redirects wit
 cookies, read proxies and passwords from the environment, decompress bodies of any size, take a
 compressed body that was cut for whole, and put the request's headers into errors.
 
-A request may have been sent once aiohttp has called ``send`` of its request class, which it does
-right before it writes the first byte. (A trace hook would say the same.)
-
 Writes have their own connections. If a server closes an idle connection just as it is used
 again, a push is in doubt, so pushes use only connections that are new or were used moments ago;
 once it has happened all the same, only new ones.
@@ -26,7 +23,6 @@ from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import unquote
 from weakref import WeakSet
 
 import aiohttp
@@ -57,16 +53,17 @@ _Error = TypeVar("_Error", bound=TransportError)
 ERROR_LIMIT: Final = 64 * 1024
 """Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
 FIELD_LIMIT: Final = 64 * 1024
-"""Maximum bytes of a header field of an answer."""
-SHORTEST_IN_ERRORS: Final = 8
-SHORTEST_IN_DATA: Final = 16
+SHORTEST_IN_ERRORS, SHORTEST_IN_DATA = 8, 16
 """Minimum length of a key that is searched for: a shorter one may be a word in a record."""
 CONNECT_TIMEOUT: Final = 10.0
-READ_IDLE: Final = 30.0
-"""Seconds that an unused connection is kept for reads."""
-WRITE_IDLE: Final = 1.0
-"""The same for writes: shorter than any server's own limit that we know of."""
+IDLE: Final = {Safety.READ: 30.0, Safety.WRITE: 1.0}
+"""Seconds that an unused connection is kept: for writes less than any server's own limit."""
 SENT_AGAIN_BY_AIOHTTP: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_HEADERS: Final[dict[str, str]] = {
+    hdrs.ACCEPT: "application/json",
+    hdrs.ACCEPT_ENCODING: "gzip",
+    hdrs.USER_AGENT: f"integration-sdk/{__version__}",
+}
 
 
 @define
@@ -74,10 +71,8 @@ class Attempt:
     """The state of one attempt, which trace configs get as ``trace_request_ctx``.
 
     Attributes:
-        request: The request being sent.
         attempt: Counted from 1.
-        read_timeout: Seconds without a byte of the answer after which it counts as lost; None if
-            the call ends before.
+        read_timeout: Seconds without a byte of the answer after which it counts as lost.
         headers: Headers of the caller's own.
         may_have_left: Whether any byte of it may have been sent.
         reuses: Whether it left on a connection that had been used before.
@@ -132,18 +127,16 @@ async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> An
     raise lost
 
 
-_CLOSED: Final = getattr(select, "POLLRDHUP", 0)  # where the system has it, as Linux does
 _under_way: ContextVar[Attempt] = ContextVar("integration_sdk_attempt")
 _used: Final[WeakSet[Any]] = WeakSet()
 """The connections that have carried a request."""
 
 
 class _NotedRequest(aiohttp.ClientRequest):
-    """Sets ``may_have_left`` before writing: it has a connection, and no byte is sent yet.
+    """Sets ``may_have_left`` right before writing the first byte.
 
     If anything has arrived on an idle connection, such as a load balancer's 408, aiohttp would
-    take it for the answer to this request, and the answer for that to the next. One that the
-    service has closed is not used either, even if the event loop does not know yet.
+    take it for the answer to this request, and the answer for that to the next.
     """
 
     def send(self, conn: Connection) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
@@ -160,10 +153,10 @@ class _NotedRequest(aiohttp.ClientRequest):
 def _is_closed(transport: asyncio.Transport | None) -> bool:
     """Whether the peer has closed the connection, as the operating system knows before asyncio."""
     socket = transport.get_extra_info("socket") if transport is not None else None
-    if socket is None or not _CLOSED:
+    if socket is None or not hasattr(select, "POLLRDHUP"):  # Linux has it
         return False
     poll = select.poll()
-    poll.register(socket.fileno(), _CLOSED)
+    poll.register(socket.fileno(), select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
@@ -172,13 +165,7 @@ def _is_closed(transport: asyncio.Transport | None) -> bool:
 
 @define(eq=False)
 class AiohttpTransport:
-    """Sends requests to one service with aiohttp.
-
-    Args:
-        base_url: The service's URL, checked, without a trailing slash.
-        api_key: The API key.
-        options: How to connect.
-    """
+    """Sends requests to one service, whose checked URL is *base_url*, with aiohttp."""
 
     base_url: str
     _api_key: ApiKey
@@ -193,8 +180,8 @@ class AiohttpTransport:
         self._proxy = check_proxy(given.proxy, self.base_url)
         if given.connector is not None and (given.ssl is not True or given.connections != 100):
             raise ConfigurationError(
-                "ssl= and connections= have no effect on a connector of your own; give them to "
-                "it: aiohttp.TCPConnector(ssl=..., limit=...)"
+                "ssl= and connections= have no effect with connector=; give them to the connector: "
+                "aiohttp.TCPConnector(ssl=..., limit=...)"
             )
 
     def open(self) -> None:
@@ -205,36 +192,25 @@ class AiohttpTransport:
         """
         connector = self._options.connector
         if connector is None:
-            for safety, idle in ((Safety.READ, READ_IDLE), (Safety.WRITE, WRITE_IDLE)):
-                self._sessions[safety] = self._own_session(keepalive_timeout=idle)
+            for safety, idle in IDLE.items():
+                self._sessions[safety] = self._session(keepalive_timeout=idle)
             return
-        if connector.closed:
-            raise ClientClosed("the connector given to the client is closed")
+        reason = "is closed" if connector.closed else "belongs to another event loop"
         try:
-            self._sessions = dict.fromkeys(Safety, self._session(connector, owned=False))
+            if not connector.closed:
+                self._sessions = dict.fromkeys(Safety, self._session(connector))
+                return
         except RuntimeError:
-            reason = "the connector given to the client belongs to another event loop"
-        else:
-            return
-        raise ClientClosed(reason)
+            pass
+        raise ClientClosed(f"the connector given to the client {reason}")
 
-    def _own_session(self, **keeping: Any) -> aiohttp.ClientSession:
+    def _session(
+        self, connector: aiohttp.BaseConnector | None = None, **keeping: Any
+    ) -> aiohttp.ClientSession:
         limit, ssl = self._options.connections, self._options.ssl
-        return self._session(aiohttp.TCPConnector(limit=limit, ssl=ssl, **keeping), owned=True)
-
-    def _keep_no_idle_writes(self) -> None:
-        """Open a connection for each write from now on.
-
-        The service has closed one just when it was used again, and the next would be in doubt too.
-        """
-        if self._options.connector is None and not self._retired:
-            self._retired.append(self._sessions[Safety.WRITE])
-            self._sessions[Safety.WRITE] = self._own_session(force_close=True)
-
-    def _session(self, connector: aiohttp.BaseConnector, *, owned: bool) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=connector,
-            connector_owner=owned,
+            connector=connector or aiohttp.TCPConnector(limit=limit, ssl=ssl, **keeping),
+            connector_owner=connector is None,
             loop=asyncio.get_running_loop(),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=None if self._proxy else _HEADERS,  # a proxy would be shown them
@@ -251,8 +227,13 @@ class AiohttpTransport:
 
     @property
     def _decompresses(self) -> bool:
-        """Whether aiohttp decompresses, for middlewares that read bodies; else `_Gunzip` does."""
-        return bool(self._options.middlewares)
+        return bool(self._options.middlewares)  # which may read bodies; else `_Gunzip` does
+
+    def _keep_no_idle_writes(self) -> None:
+        # The service has closed one just when it was used again; the next would be in doubt too.
+        if self._options.connector is None and not self._retired:
+            self._retired.append(self._sessions[Safety.WRITE])
+            self._sessions[Safety.WRITE] = self._session(force_close=True)
 
     async def close(self) -> None:
         """Close the sessions; the user's own connector stays open.
@@ -308,10 +289,12 @@ class AiohttpTransport:
             extra["skip_auto_headers"] = (hdrs.CONTENT_TYPE,)
         if request.method not in SENT_AGAIN_BY_AIOHTTP:
             extra["middlewares"] = self._options.middlewares
+        body = request.body
         return session.request(
             request.method,
             _url(self.base_url + request.target),
-            data=_payload(request.body),
+            # aiohttp warns about large bytes objects
+            data=BytesIO(body) if body is not None and len(body) >= MIB else body,
             headers=headers,
             allow_redirects=False,
             raise_for_status=False,
@@ -321,12 +304,11 @@ class AiohttpTransport:
         )
 
     async def _read(self, request: Request, answer: aiohttp.ClientResponse) -> Reply:
-        headers: Mapping[str, str] = answer.headers
-        is_error = answer.status >= 400
+        headers, is_error = answer.headers, answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
-        is_zipped = not self._decompresses and hdrs.CONTENT_ENCODING in headers
-        gunzip = _Gunzip() if is_zipped and _is_gzip(headers) else None
-        body, is_whole = await _read_capped(answer, limit, gunzip)
+        encoding = headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+        is_zipped = encoding in {"gzip", "x-gzip", "deflate"} and not self._decompresses
+        body, is_whole = await _read_capped(answer, limit, _Gunzip() if is_zipped else None)
         if not is_whole and not is_error:
             message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
             error = _unread(ResponseTooLarge, request, message, limit=limit)
@@ -334,8 +316,6 @@ class AiohttpTransport:
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
             body = self._api_key.redact(body, shortest=shortest)
-        if hdrs.LOCATION in headers:
-            headers = self._masked(answer)
         return Response(
             status=answer.status,
             headers=headers,
@@ -343,13 +323,6 @@ class AiohttpTransport:
             received_at=time.time(),
             sent_to=self.base_url + request.path if 300 <= answer.status < 400 else "",
         )
-
-    def _masked(self, answer: aiohttp.ClientResponse) -> Mapping[str, str]:
-        """Return the headers of a redirect, the target of which errors quote, without the key."""
-        headers = answer.headers.copy()
-        to = unquote(headers[hdrs.LOCATION]).encode(errors="replace")
-        headers[hdrs.LOCATION] = self._api_key.redact(to, shortest=SHORTEST_IN_ERRORS).decode()
-        return headers
 
     # What a failure means. aiohttp's errors hold the request's headers, so nothing of them is
     # passed on but their class and the operating system's words.
@@ -377,17 +350,11 @@ class AiohttpTransport:
         untrusted = getattr(error, "certificate_error", None)
         if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
             todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
-        host, port = service.host, service.port
-        if proxy is not None:  # TLS has failed: with the proxy, or through it with the service
-            host, port = getattr(error, "host", host), getattr(error, "port", port)
-        return f"no connection to {host}:{port} ({why}). {todo}"
+        # With a proxy, TLS has failed with the proxy, or through it with the service.
+        peer = error if proxy is not None and hasattr(error, "host") else service
+        return f"no connection to {peer.host}:{peer.port} ({why}). {todo}"  # type: ignore[union-attr]  # aiohttp's have both
 
 
-_HEADERS: Final[dict[str, str]] = {
-    hdrs.ACCEPT: "application/json",
-    hdrs.ACCEPT_ENCODING: "gzip",
-    hdrs.USER_AGENT: f"integration-sdk/{__version__}",
-}
 ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, zlib.error, OSError)
 """What aiohttp raises when an attempt fails. Timeouts are OSErrors; bugs are neither."""
 _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unusable)
@@ -404,32 +371,22 @@ def _url(text: str) -> URL:
 @lru_cache(maxsize=8)
 def _timeouts(read_timeout: float | None, *, by_proxy: bool = False) -> aiohttp.ClientTimeout:
     """Return aiohttp's time-outs; it would wait for a proxy's tunnel without any of its own."""
+    tunnel = read_timeout if by_proxy else None
     return aiohttp.ClientTimeout(
-        total=None,
-        connect=read_timeout if by_proxy else None,
-        sock_connect=CONNECT_TIMEOUT,
-        sock_read=read_timeout,
+        total=None, connect=tunnel, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout
     )
-
-
-def _payload(body: bytes | None) -> bytes | BytesIO | None:
-    """Return a large *body* as a file, since aiohttp warns about large bytes objects."""
-    return BytesIO(body) if body is not None and len(body) >= MIB else body
 
 
 def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
     """Return the error of a request that may have been sent and has no answer."""
     message = f"{request} was sent, but its answer was lost: {why}"
-    again = ". It can be repeated."
-    return _unread(AnswerLost, request, message, attempts=attempts, otherwise=again)
+    again = "" if request.safety is Safety.WRITE else ". It can be repeated."
+    return _unread(AnswerLost, request, message + again, attempts=attempts)
 
 
-def _unread(
-    kind: type[_Error], request: Request, message: str, *, otherwise: str = "", **facts: Any
-) -> _Error:
-    """Return the error of a request that was sent; *otherwise* is what is said of a read."""
+def _unread(kind: type[_Error], request: Request, message: str, **facts: Any) -> _Error:
     in_doubt = request.safety is Safety.WRITE
-    advice = f". {LOOK}" if in_doubt else otherwise
+    advice = f". {LOOK}" if in_doubt else ""
     return kind(f"{message}{advice}", in_doubt=in_doubt, **request.facts, **facts)
 
 
@@ -439,8 +396,7 @@ def _reason(error: BaseException) -> str:
         return f"the proxy answered {error.status}"
     if isinstance(error, aiohttp.SocketTimeoutError):
         return "the service fell silent (read_timeout=)"
-    cause = getattr(error, "os_error", None) or error
-    words = getattr(cause, "strerror", None)
+    words = getattr(getattr(error, "os_error", None) or error, "strerror", None)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
@@ -455,7 +411,6 @@ class _Gunzip:
         self.is_cut = False
 
     def feed(self, data: bytes, most: int) -> bytes:
-        """Return what *data* is decompressed, up to *most* bytes."""
         out: list[bytes] = []
         while data and most > 0:
             if self._stream.eof:  # of a member; another follows
@@ -465,10 +420,6 @@ class _Gunzip:
             data = self._stream.unused_data.lstrip(b"\0") or self._stream.unconsumed_tail
         self.is_cut = not self._stream.eof
         return b"".join(out)
-
-
-def _is_gzip(headers: Mapping[str, str]) -> bool:
-    return headers[hdrs.CONTENT_ENCODING].strip().lower() in {"gzip", "x-gzip", "deflate"}
 
 
 async def _read_capped(
@@ -483,10 +434,9 @@ async def _read_capped(
         if not size and "json" in answer.headers.get(hdrs.CONTENT_TYPE, "json"):
             piece = piece.removeprefix(codecs.BOM_UTF8)
         size += len(piece)
-        if size > limit:
-            pieces.append(piece[: limit - size])
-            return b"".join(pieces), False
         pieces.append(piece)
+        if size > limit:
+            return b"".join(pieces)[:limit], False
         chunk = b"" if content.at_eof() else await content.readany()
     if gunzip is not None and gunzip.is_cut:
         raise aiohttp.ClientPayloadError

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import tracemalloc
 import weakref
 from collections.abc import Iterator
 from types import FunctionType
@@ -15,12 +13,10 @@ import pytest
 from integration_sdk._http import CallOptions
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.limits import Lane, Waiter
-from integration_sdk.errors import ServiceUnavailable, TooManyRequests
 from tests.support.session_support import (
     VirtualService,
     asking,
     least,
-    read,
     refusal,
     virtual_session,
     write,
@@ -57,27 +53,6 @@ def test_an_outage_leaves_nothing_behind(companies: int) -> None:
 
     assert sum(1 for _ in held_by(limiter)) < 7_000
     assert limiter.ready(10_001.0) == [patient]
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("status", [429, 503])
-async def test_hours_of_refusals_end_with_the_outage(status: int) -> None:
-    """Callers who keep asking get one kind of error all the time, and then answers."""
-    service = VirtualService(lambda _, __, now: (status, {}) if now < ends_at else None)
-    session, loop = virtual_session(service), asyncio.get_running_loop()
-    ends_at = loop.time() + 2 * 3600
-    seen = set[object]()
-    while loop.time() < ends_at:
-        try:
-            seen.add((await session.send(read(), CallOptions())).status)
-        except (TooManyRequests, ServiceUnavailable) as error:
-            seen.add(error.status)
-    await asyncio.sleep(60)
-
-    assert seen - {200} == {status}
-    assert (await session.send(read(), CallOptions())).status == 200
-    assert session.stats().in_flight == 0
-    await session.aclose()
 
 
 def test_who_is_in_line_stays_while_others_give_up() -> None:
@@ -130,14 +105,3 @@ async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
 
     assert not any(one() for one in kept)
     await session.aclose()
-
-
-def test_a_chain_of_very_long_links_is_not_kept() -> None:
-    """What a service puts into its next links is sent back, and forgotten."""
-    tracemalloc.start()
-    for number in range(300):
-        assert len(read(params=(("token", f"{number:x<65536}"),)).target) > 65_536
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-
-    assert held < 5_000_000

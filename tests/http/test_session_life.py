@@ -13,12 +13,10 @@ import pytest
 from attrs import define
 
 from integration_sdk._http import CallOptions, Session
-from integration_sdk._http import transport as transport_module
-from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError, NotSent
+from integration_sdk.errors import AnswerLost, ClientClosed, IntegrationError
 from tests.support.session_support import (
     KEY,
     ONE_CALL,
-    RawServer,
     VirtualService,
     always,
     answer,
@@ -153,32 +151,6 @@ async def test_closing_goes_through_though_it_is_cancelled() -> None:
     assert isinstance(await call, AnswerLost)
 
 
-async def test_closing_goes_through_though_it_is_cancelled_at_every_step() -> None:
-    """As in a cancelled scope of anyio: the connections of reads and of writes are closed."""
-    ended = 0
-
-    async def until_it_ends(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        nonlocal ended
-        await server.receive(reader)
-        writer.write(answer())
-        await reader.read()
-        ended += 1
-
-    async with raw_server(until_it_ends) as server:
-        session = Session(base_url=server.base_url, api_key=KEY)
-        await session.send(read(), ONE_CALL)
-        await session.send(write(), ONE_CALL)
-
-        closing = asyncio.create_task(session.aclose())
-        while not closing.done():
-            await asyncio.sleep(0)
-            closing.cancel()
-
-        await until(lambda: ended == 2)
-
-
 async def test_a_cancelled_call_stops() -> None:
     """Its place is free again and nothing more is sent on its account."""
     async with raw_server(held(asyncio.Event())) as server, session_on(server) as session:
@@ -218,27 +190,6 @@ async def test_what_a_middleware_awaits_in_vain_is_no_cancellation_of_the_call()
         assert session.stats().in_flight == 0
 
 
-async def test_a_source_of_keys_that_awaits_in_vain_has_failed() -> None:
-    """Nothing is sent, and the call says so; who is cancelled meanwhile is cancelled."""
-
-    async def source() -> str:
-        gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        if next(failing, False):
-            gone.cancel()
-        return await gone
-
-    failing = iter([True])
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(server, api_key=source) as session,
-    ):
-        with pytest.raises(NotSent, match="api_key function raised CancelledError"):
-            await session.send(write(), ONE_CALL)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await session.send(write(), ONE_CALL)
-
-
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("ticks", range(6))
 async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
@@ -256,9 +207,6 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
     assert calls[0].result().status == calls[2].result().status == 200
     assert (session.stats().in_flight, session.stats().waiting) == (0, 0)
     await session.aclose()
-
-
-# A slot
 
 
 # Loops and processes
@@ -318,47 +266,10 @@ async def test_a_forked_child_is_refused() -> None:
     assert len(server.requests) == 1
 
 
-# Somebody's own session
-
-
 # Opening
 
 
-class CountsOpenings(VirtualService):
-    opened = 0
-
-    def open(self) -> None:
-        self.opened += 1
-
-
-@pytest.mark.virtual_time
-async def test_a_session_is_opened_once() -> None:
-    """Also if its first calls are made at the same time."""
-    service = CountsOpenings()
-    session = virtual_session(service)
-
-    await asyncio.gather(*(session.send(read(), ONE_CALL) for _ in range(3)))
-
-    assert service.opened == 1
-    assert session.stats().requests == 3
-    await session.aclose()
-
-
 # Connections
-
-
-async def test_pushes_use_connections_that_are_new_or_just_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An idle connection that the server may be closing is for reads only."""
-    monkeypatch.setattr(transport_module, "WRITE_IDLE", 0.0)
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        for _ in range(3):
-            await session.send(read(), ONE_CALL)
-        assert server.connections == 1
-        for _ in range(3):
-            await session.send(write(), ONE_CALL)
-        assert server.connections == 4
 
 
 @pytest.mark.virtual_time
@@ -378,24 +289,6 @@ async def test_every_call_ends_at_its_own_deadline() -> None:
 
     assert took == [50, 20, 20, 1000, 7, 90, 20]
     assert loop.time() == 1003
-    await session.aclose()
-
-
-@pytest.mark.virtual_time
-async def test_the_deadline_stands_over_waits_too() -> None:
-    """A call that gets no turn in time says so, and that nothing was sent."""
-    service = VirtualService(latency=60)
-    session = virtual_session(service, connections=1)
-    first = asyncio.create_task(session.send(read(), CallOptions(timeout=None)))
-    await asyncio.sleep(0)
-
-    error = await caught(session.send(write(), CallOptions(timeout=5)))
-
-    assert asyncio.get_running_loop().time() == 5
-    assert isinstance(error, NotSent)
-    assert "5 s" in str(error)
-    assert (await first).status == 200
-    assert service.sent() == 1
     await session.aclose()
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from base64 import b64encode
 from typing import Any
 
-import aiohttp
 import pytest
 from yarl import URL
 
@@ -29,11 +27,9 @@ from tests.support.session_support import (
     RawServer,
     always,
     answer,
-    held,
     raw_server,
     read,
     session_on,
-    until,
     unused_port,
     write,
 )
@@ -134,18 +130,6 @@ async def test_the_certificate_that_is_not_trusted_is_told_by_its_host(is_known:
     assert f"no connection to 127.0.0.1:{where} (ClientConnectorCertificateError" in str(error)
 
 
-async def test_a_proxy_that_is_not_there_is_told() -> None:
-    """As a service that is not there would be."""
-    proxy = f"http://me:secret@127.0.0.1:{unused_port()}"
-    async with session_on(SERVICE, proxy=proxy) as session:
-        error = await reply_of(session)
-
-    assert isinstance(error, NotSent)
-    assert "no way through the proxy 127.0.0.1:" in str(error)
-    assert str(error).endswith("Check proxy=.")
-    assert "secret" not in str(error)
-
-
 async def test_a_service_that_is_not_there_is_named() -> None:
     """An error of the resolver or the network says nothing of what was looked for."""
     port = unused_port()
@@ -155,18 +139,6 @@ async def test_a_service_that_is_not_there_is_named() -> None:
     assert isinstance(error, NotSent)
     assert f"no connection to localhost:{port} (ClientConnectorError" in str(error)
     assert "Check base_url=" in str(error)
-
-
-async def test_what_a_proxy_loses_on_the_way_back_is_in_doubt() -> None:
-    """A request that it was given whole may have been passed on."""
-    async with (
-        raw_server(closes_at_once) as proxy,
-        session_on("http://127.0.0.1:1", proxy=proxy.base_url) as session,
-    ):
-        error = await reply_of(session)
-
-    assert isinstance(error, AnswerLost)
-    assert len(proxy.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -188,15 +160,6 @@ def test_what_is_no_http_proxy_is_refused(proxy: Any) -> None:
         Client(KEY, SERVICE, proxy=proxy)
 
     assert "me:secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("user", ["caf\u00e9\u20ac:secret", "me:secret\u20ac", "a%3Ab:secret"])
-def test_what_aiohttp_cannot_tell_a_proxy_is_refused(user: str) -> None:
-    """Not by the first call, with the password in the text of an error."""
-    with pytest.raises(ConfigurationError, match="in ASCII") as caught:
-        Client(KEY, SERVICE, proxy=f"http://{user}@proxy.example.com")
-
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("proxy", [FAR_PROXY, URL("https://me:secret@proxy.example.com")])
@@ -226,79 +189,6 @@ async def test_a_private_ca_is_trusted_on_demand() -> None:
             with pytest.raises(NotSent, match=r"Certificate.*create_default_context"):
                 await client.request("GET", "/")
         assert len(server.requests) == 3
-
-
-async def test_a_certificate_that_is_not_trusted_is_looked_at_once() -> None:
-    """The next try would see the same one."""
-    async with (
-        raw_server(always(answer()), ssl=of_the_server()) as server,
-        session_on(server) as session,
-    ):
-        error = await reply_of(session)
-
-    assert isinstance(error, NotSent)
-    assert error.attempts == 1
-
-
-class Here(aiohttp.abc.AbstractResolver):
-    """Every name is this machine's."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[aiohttp.abc.ResolveResult]:
-        return [
-            {
-                "hostname": host,
-                "host": "127.0.0.1",
-                "port": port,
-                "family": socket.AF_INET,
-                "proto": 0,
-                "flags": 0,
-            }
-        ]
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-async def test_a_certificate_for_another_host_is_told_without_talk_of_private_cas() -> None:
-    """The CA is known; a hint to pass one would lead to ``ssl=False``."""
-    async with (
-        raw_server(always(answer()), ssl=of_the_server()) as server,
-        aiohttp.TCPConnector(ssl=trusting(), resolver=Here()) as own,
-        session_on(f"https://api.example:{server.port}", connector=own) as session,
-    ):
-        error = await reply_of(session)
-
-    assert isinstance(error, NotSent)
-    assert "not valid for 'api.example'" in str(error)
-    assert "private CA" not in str(error)
-
-
-@pytest.mark.parametrize("given", [None, 1, "ca.pem", object()])
-def test_what_is_no_tls_context_is_refused(given: Any) -> None:
-    """Before anything is sent."""
-    with pytest.raises(ConfigurationError, match=r"^ssl must be an ssl\.SSLContext"):
-        Client(KEY, SERVICE, ssl=given)
-
-
-# How many
-
-
-async def test_connections_bound_what_is_under_way() -> None:
-    """As many calls as that are sent at the same time, and no more connections are opened."""
-    release = asyncio.Event()
-    async with (
-        raw_server(held(release)) as server,
-        Client(KEY, server.base_url, connections=2) as client,
-        asyncio.TaskGroup() as tasks,
-    ):
-        for _ in range(5):
-            tasks.create_task(client.request("GET", "/"))
-        await until(lambda: len(server.requests) == 2)
-        assert client.stats().waiting == 3
-        release.set()
-    assert server.connections == 2
 
 
 # A session of one's own

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
-import threading
 from typing import Any
 
 import aiohttp
@@ -20,17 +18,14 @@ from integration_sdk.errors import (
     IntegrationError,
     MalformedResponse,
     NotSent,
-    TransportError,
 )
 from tests.support.session_support import (
-    KEY,
     ONE_CALL,
     Connection,
     RawServer,
     always,
     answer,
     error_body,
-    errors_of,
     raw_server,
     read,
     reset,
@@ -225,31 +220,6 @@ async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
     assert len(server.requests) == 2
 
 
-@pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="only the event loop hears of it")
-async def test_a_connection_that_was_closed_meanwhile_is_not_written_to() -> None:
-    """Not even by a program that has kept the event loop from hearing of it."""
-    served, closed = list[bytes](), threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        for _ in range(2):
-            connection, _ = listener.accept()
-            with connection:
-                served.append(connection.recv(65536))
-                connection.sendall(answer())
-            closed.set()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
-        serving.start()
-        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
-            await send_once(session, write())
-            assert closed.wait(5)  # and not `await`: the loop stands still
-            assert (await session.send_once(write(), ONE_CALL)).status == 200
-            assert session.stats().budget == 500
-        serving.join(5)  # it closes its connection
-    assert len(served) == 2
-
-
 @pytest.mark.parametrize("request_name", REQUESTS)
 @pytest.mark.parametrize("status", [200, 408])
 async def test_what_came_unasked_answers_nothing(request_name: str, status: int) -> None:
@@ -341,42 +311,3 @@ async def test_an_unknown_host_and_a_failed_handshake_are_not_sent() -> None:
         session_on(server.base_url.replace("http:", "https:")) as session,
     ):
         assert isinstance(await reply_of_slot(session, write()), NotSent)
-
-
-async def test_errors_carry_nothing_of_aiohttp() -> None:
-    """aiohttp's exceptions hold the request's headers, so none is chained to ours."""
-    for serve in BROKEN.values():
-        async with raw_server(serve) as server, session_on(server) as session:
-            error = await reply_of(session, write())
-        assert isinstance(error, TransportError)
-        assert list(errors_of(error)) == [error]
-        assert KEY not in repr(vars(error))
-
-
-async def test_a_failure_once_is_outlived() -> None:
-    """The second transmission's answer is the call's answer."""
-    failures = 1
-
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
-        if len(server.requests) > failures:
-            writer.write(answer(200, b'{"ok": true}'))
-
-    async with raw_server(serve) as server, session_on(server) as session:
-        response = await session.send(read(), ONE_CALL)
-
-    assert (response.body, response.attempts) == (b'{"ok": true}', 2)
-
-
-class Rate:
-    """A shared limit that lets everything pass, and counts."""
-
-    acquired = 0
-
-    async def acquire(self) -> None:
-        self.acquired += 1
-
-    def paused(self, seconds: float) -> None:
-        """Nobody else is there to hear it."""

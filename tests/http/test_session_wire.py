@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from functools import wraps
 from ssl import SSLContext
 from typing import Any, cast
-from unittest.mock import AsyncMock
 
-import aiohttp
 import pytest
 
 from integration_sdk import __version__
 from integration_sdk._http.requests import Request
-from integration_sdk.errors import AnswerLost, IntegrationError
+from integration_sdk.errors import IntegrationError
 from tests.support.network_support import of_the_server, trusting
 from tests.support.session_support import (
     ONE_CALL,
@@ -92,54 +89,6 @@ async def test_what_is_sent_is_this_and_no_more(name: str, base_path: str) -> No
     assert line == first.replace(b" /", f" {base_path}/".encode()) + b" HTTP/1.1"
     assert sorted(fields) == sorted(ALWAYS | further)
     assert body == (request.body or b"")
-
-
-async def test_who_replaces_the_public_method_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that mocks it must not find that its pushes were sent after all."""
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        monkeypatch.setattr(aiohttp.ClientSession, "request", AsyncMock(side_effect=OSError))
-        assert isinstance(await reply_of(session.send(write(), ONE_CALL)), AnswerLost)
-    assert not server.requests
-
-
-async def test_who_traces_all_sessions_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instrumentations add a trace config to each session that is created."""
-    seen = list[str]()
-    create = aiohttp.ClientSession.__init__
-
-    async def note(_session: Any, _context: Any, facts: aiohttp.TraceRequestStartParams) -> None:
-        seen.append(facts.url.path)
-
-    @wraps(create)
-    def instrumented(*args: Any, trace_configs: Any = (), **settings: Any) -> None:
-        traces = aiohttp.TraceConfig()
-        traces.on_request_start.append(note)
-        create(*args, trace_configs=[*trace_configs, traces], **settings)
-
-    monkeypatch.setattr(aiohttp.ClientSession, "__init__", instrumented)
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        await session.send(read("/companies"), ONE_CALL)
-    assert seen == ["/companies"]
-
-
-async def test_who_replaces_aiohttps_requests_sees_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where that begins, and ends, while the client is open."""
-    seen = list[str]()
-    send = aiohttp.ClientSession._request
-
-    @wraps(send)
-    async def replaced(self: Any, method: str, url: Any, **settings: Any) -> Any:
-        seen.append(url.path)
-        return await send(self, method, url, **settings)
-
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        await session.send(read("/before"), ONE_CALL)
-        with monkeypatch.context() as patched:
-            patched.setattr(aiohttp.ClientSession, "_request", replaced)
-            await session.send(read("/meanwhile"), ONE_CALL)
-        await session.send(read("/after"), ONE_CALL)
-    assert seen == ["/meanwhile"]
-    assert server.connections == 1
 
 
 def one_by_one(*parts: bytes) -> Connection:

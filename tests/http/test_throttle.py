@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from integration_sdk import Priority
-from integration_sdk._http.limiter import MOST_TRUST, Limiter
+from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.limits import PROBE_PATIENCE, Waiter
 from tests.support.session_support import asking, least, most, refusal
 
@@ -99,23 +99,6 @@ def test_who_comes_again_has_its_old_place() -> None:
     assert limiter.ready(2.0) == [first]
 
 
-def test_a_refused_ticket_goes_before_those_that_came_later() -> None:
-    """With the gate open as well: its place in the line is from its first turn."""
-    limiter = Limiter(least, limit=2)
-    first, second, third, fourth = (asking() for _ in range(4))
-    for one in (first, second, third, fourth):
-        limiter.enter(one, 0.0)
-    limiter.answered(second, 1.0)
-    assert limiter.ready(1.0) == [third]
-
-    limiter.refused(first, refusal(), 1.0)
-    assert limiter.service.closed_by is None
-    limiter.enter(first, 1.0)
-    limiter.answered(third, 2.0)
-
-    assert limiter.ready(2.0)[0] is first
-
-
 def refused_crowd(served: int) -> Limiter:
     """Twenty went; *served* of them are answered, the others refused; then a probe succeeds."""
     limiter = Limiter(least, limit=20)
@@ -137,14 +120,6 @@ def test_who_else_was_refused_tells_what_is_limited() -> None:
     assert int(refused_crowd(served=0).service.size) == 10
     assert int(refused_crowd(served=15).service.size) == 15
     assert int(refused_crowd(served=12).service.size) == 12
-
-
-def test_a_retry_after_of_zero_asks_for_nothing() -> None:
-    """It names no time, so the own pauses hold."""
-    limiter, first = full()
-    limiter.refused(first, refusal(floor=0), 1.0)
-
-    assert limiter.service.opens_at > 1.0
 
 
 def test_a_company_keeps_to_its_places() -> None:
@@ -242,35 +217,6 @@ def test_another_company_probes() -> None:
     assert set(limiter.ready(1.6)) == {same}
 
 
-@pytest.mark.parametrize(
-    ("status", "calls", "pause"), [(429, 1, 1.0), (429, 2, 0.5), (429, 9, 0.25), (503, 9, 1.0)]
-)
-def test_a_crowd_probes_sooner_than_a_single_call(status: int, calls: int, pause: float) -> None:
-    """After a 429 without a time: it has more to lose, and more attempts to spend on probes."""
-    limiter = Limiter(most, limit=100)
-    crowd = [asking() for _ in range(calls)]
-    for one in crowd:
-        limiter.enter(one, 0.0)
-
-    limiter.refused(crowd[0], refusal(status), 1.0)
-
-    assert limiter.service.opens_at == 1.0 + pause
-
-
-def test_answers_of_others_open_no_gate_that_refused_two_companies() -> None:
-    """Two that are refused at once are taken for the service."""
-    limiter = Limiter(most, limit=100)
-    first, second, other = asking("a"), asking("b"), asking("c")
-    for one in (first, second, other):
-        limiter.enter(one, 0.0)
-    limiter.refused(first, refusal(), 1.0)
-    limiter.refused(second, refusal(), 1.0)
-
-    limiter.answered(other, 1.01)
-
-    assert limiter.service.closed_by is not None
-
-
 def test_one_too_many_closes_no_gate() -> None:
     """A 429 without a time, while others are being answered, only takes a place away."""
     limiter = Limiter(least, limit=100)
@@ -302,37 +248,6 @@ def test_a_503_among_answers_closes_no_gate() -> None:
     assert ((limiter.service.closed_by is None), int(limiter.service.size)) == (True, places)
     limiter.refused(some[12], refusal(503), 1.0)
     assert limiter.service.closed_by is not None
-
-
-def test_many_answers_are_no_credit_for_a_long_row_of_503s() -> None:
-    """After a good day the first ten are borne, no more."""
-    limiter = Limiter(least, limit=100)
-    for _ in range(50):
-        one = asking()
-        limiter.enter(one, 0.0)
-        limiter.answered(one, 0.0)
-    some = [asking() for _ in range(MOST_TRUST + 2)]
-    for one in some:
-        limiter.enter(one, 1.0)
-
-    for one in some[:MOST_TRUST]:
-        limiter.refused(one, refusal(503), 2.0)
-    assert limiter.service.closed_by is None
-    limiter.refused(some[MOST_TRUST], refusal(503), 2.0)
-    assert limiter.service.closed_by is not None
-
-
-def test_who_sends_one_by_one_is_not_alone() -> None:
-    """Those in line can tell as well as those under way."""
-    limiter, first = full()
-    second, third = asking(), asking()
-    limiter.enter(second, 0.0)
-    limiter.answered(first, 0.5)
-    assert limiter.ready(0.5) == [second]
-    limiter.enter(third, 0.5)
-
-    limiter.refused(second, refusal(503), 1.0)
-    assert limiter.ready(1.0) == [third]
 
 
 def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
@@ -383,22 +298,6 @@ def test_after_the_gate_they_leave_one_by_one() -> None:
         leaving += [(now, one) for one in limiter.ready(now)]
         now = limiter.next_wake(now) or now
     assert [at for at, _ in leaving] == pytest.approx([1.1, 1.11, 1.12, 1.13, 1.14])
-
-
-def test_who_gave_up_before_a_closed_gate_is_forgotten() -> None:
-    """A crowd that gave up is not looked through again and again until its gate opens."""
-    limiter = Limiter(least, per_company=1)
-    first, *crowd = (asking("a") for _ in range(50))
-    sent, waiting = asking("b"), asking("b")
-    for one in (first, sent, *crowd, waiting):
-        limiter.enter(one, 0.0)
-    limiter.refused(first, refusal(floor=1, company_only=True), 0.5)
-    for one in crowd:
-        limiter.leave_line(one)
-
-    assert limiter.ready(2.0) == []
-    assert first.lane is not None
-    assert not any(first.lane.lines)
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import random
 from collections import Counter
@@ -17,7 +16,7 @@ from attrs import define, field
 from integration_sdk import Priority, RetryPolicy
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Phase, Request
-from integration_sdk._http.responses import Failure, Response
+from integration_sdk._http.responses import Failure
 from integration_sdk.errors import (
     AnswerLost,
     IntegrationError,
@@ -222,22 +221,6 @@ async def test_bulk_starves_nobody(lane: str) -> None:
 LOST = Failure(Phase.MAY_HAVE_LEFT, AnswerLost("lost"))
 
 
-async def test_a_place_is_kept_for_who_is_urgent() -> None:
-    """Bulk calls that take long hold all places but one, and an interactive call takes that."""
-    service = VirtualService(latency=10)
-    session = virtual_session(service)
-    forever = CallOptions(timeout=None)
-    bulk = (read(company_id=f"bulk-{number}", priority=Priority.PUSH) for number in range(100))
-    pushing = [asyncio.create_task(session.send(one, forever)) for one in bulk]
-    await asyncio.sleep(1)
-
-    await session.send(read(priority=Priority.INTERACTIVE), forever)
-
-    assert now() == pytest.approx(11)
-    await asyncio.gather(*pushing)
-    await session.aclose()
-
-
 async def test_an_outage_of_any_length_ends() -> None:
     """Also after more probes than a float can be doubled."""
     service = VirtualService(offline(0, 6000, (429, {})))
@@ -326,26 +309,6 @@ async def test_one_stumbling_backend_holds_up_nobody(status: int, seed: int) -> 
     await session.aclose()
 
 
-@pytest.mark.parametrize("told", [None, "0"])
-@pytest.mark.parametrize("seed", range(3))
-async def test_refusals_that_strike_at_random_are_not_taken_for_a_rate(
-    told: str | None, seed: int
-) -> None:
-    """One call in ten is refused, however slowly they leave: 1,000 calls wait for the gate only."""
-    chance = random.Random(seed)
-    verdict = (429, {} if told is None else {"Retry-After": told})
-    service = VirtualService(lambda *_: verdict if chance.random() < 0.1 else None, 0.02)
-    session = virtual_session(service)
-
-    statuses = await asyncio.gather(
-        *(outcome_of(session, read(), CallOptions(timeout=None)) for _ in range(1000))
-    )
-
-    assert Counter(statuses)[200] >= 995
-    assert now() <= 180
-    await session.aclose()
-
-
 async def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
     """A service that refuses everybody for a moment each second is asked at full rate again."""
     service = VirtualService(lambda _, __, at: (429, {}) if at % 1.1 >= 0.9 else None)
@@ -383,20 +346,6 @@ async def test_processes_share_a_limit(processes: int, told: str | None, latency
     assert service.count(429) <= 0.03 * sum(served)
     for session in sessions:
         await session.aclose()
-
-
-async def test_the_calls_of_a_refused_company_share_its_probes() -> None:
-    """None is sent until it has no attempt left while others have not been sent once."""
-    own = {"X-Rate-Limit-Remaining": "50"}
-    service = VirtualService(offline(0, 10, (429, own)))
-    session = virtual_session(service, per_company=1)
-
-    statuses = await asyncio.gather(
-        *(outcome_of(session, read(company_id="a"), CallOptions()) for _ in range(20))
-    )
-
-    assert Counter(statuses) == {200: 20}
-    await session.aclose()
 
 
 @pytest.mark.parametrize(
@@ -533,40 +482,6 @@ async def test_a_fixed_rate_is_kept() -> None:
     await session.aclose()
 
 
-async def test_places_for_a_company_can_be_set() -> None:
-    """``per_company=3`` keeps one company's requests to three at once."""
-    service = VirtualService()
-    most = 0
-
-    def rule(service: VirtualService, request: Request, at: float) -> Verdict:
-        nonlocal most
-        most = max(most, service.in_flight)
-        return None
-
-    service.rule = rule
-    session = virtual_session(service, per_company=3)
-
-    await asyncio.gather(*(session.send(read(company_id="a"), CallOptions()) for _ in range(50)))
-
-    assert most == 3
-    await session.aclose()
-
-
-async def test_options_give_another_priority() -> None:
-    """`CallOptions.priority` overrides what suits the request."""
-    service = VirtualService(latency=1)
-    session = virtual_session(service, connections=1)
-    hold = asyncio.create_task(session.send(read(), CallOptions()))
-    await asyncio.sleep(0)
-    late = [
-        session.send(read(f"/{one.name}"), CallOptions(priority=one)) for one in reversed(Priority)
-    ]
-    await asyncio.gather(hold, *late)
-
-    assert [request.path[1:] for _, _, request in service.log[1:]] == [one.name for one in Priority]
-    await session.aclose()
-
-
 async def test_the_budget_is_shared() -> None:
     """A hundred repetitions for all calls together, then none until calls succeed again."""
     service = VirtualService(lambda *_: LOST, latency=0.001)
@@ -580,30 +495,6 @@ async def test_the_budget_is_shared() -> None:
     await session.aclose()
 
 
-async def test_a_repetition_that_never_leaves_costs_no_budget() -> None:
-    """Callers who hang up in an outage, while their calls pause or wait, spend nobody's retries."""
-
-    def refuse(service: VirtualService, request: Request, at: float) -> Verdict:
-        return LOST if request.path == "/lost" else (429, {"Retry-After": "1000"})
-
-    session = virtual_session(VirtualService(refuse))
-    patient = CallOptions(timeout=None, retry=RetryPolicy(base=200, cap=200))
-    calls = [asyncio.create_task(session.send(read("/lost"), patient)) for _ in range(20)]
-    await asyncio.sleep(1)
-    calls.append(asyncio.create_task(session.send(read(), patient)))
-    await asyncio.sleep(150)
-    assert 0 < session.stats().waiting < 20  # these for the gate; the others pause
-    assert session.stats().budget < 500
-
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-
-    repetitions = session.stats().attempts - len(calls)
-    assert session.stats().budget == 500 - 5 * repetitions
-    await session.aclose()
-
-
 async def test_no_pause_that_cannot_fit() -> None:
     """A failure close to the deadline is told at once, not slept over first."""
     service = VirtualService(lambda *_: LOST, latency=10)
@@ -614,30 +505,4 @@ async def test_no_pause_that_cannot_fit() -> None:
 
     assert outcome is AnswerLost
     assert now() == pytest.approx(1.0)
-    await session.aclose()
-
-
-async def test_the_answer_of_a_refused_write_is_kept() -> None:
-    """A push refused with 429 and then out of time hands back that 429: it was not done."""
-    service = VirtualService(lambda *_: (429, {"Retry-After": "3"}))
-    session = virtual_session(service)
-
-    response: Response = await session.send(write(), CallOptions(timeout=5))
-
-    assert (response.status, response.attempts) == (429, 2)
-    assert json.loads(response.body)["correlationId"] == "c-1"
-    await session.aclose()
-
-
-async def test_who_waits_at_the_gate_in_vain_is_told_why() -> None:
-    """A deadline that passes in front of a closed gate names the answer that closed it."""
-    service = VirtualService(lambda *_: (503, {}))
-    session = virtual_session(service)
-    calls = [outcome_of(session, read(), CallOptions(timeout=10)) for _ in range(100)]
-
-    statuses = Counter(await asyncio.gather(*calls))
-
-    assert set(statuses) <= {503, ServiceUnavailable, AnswerLost}
-    assert statuses[ServiceUnavailable] > 50
-    assert now() <= 10.0
     await session.aclose()
