@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -30,7 +31,7 @@ logger = logging.getLogger("integration_sdk.store")
 
 _Group = list[tuple[Row, asyncio.Future[Row]]]
 GROUP: Final = 1_000
-"""Rows of one transaction, at most."""
+"""Rows of one transaction, at most; and settled rows that are known for a while."""
 
 
 @define(eq=False)
@@ -49,6 +50,7 @@ class Journal:
     _texts: Texts = field(init=False)
     _waiting: _Group = field(init=False, factory=list)
     _to_tell: set[str] = field(init=False, factory=set)
+    _settled: deque[Row] = field(init=False, factory=lambda: deque(maxlen=GROUP))
     _writing: asyncio.Task[None] | None = field(init=False, default=None)
     _beat_at: tuple[float, float] | None = field(init=False, default=None)  # loop, wall clock
     _claims_from: float = field(init=False, default=0.0)
@@ -135,6 +137,8 @@ class Journal:
         new, later = [one for one in rows if not one.version], [one for one in rows if one.version]
         done = {*chain(*await self._put(new, later, self._texts.update))}
         refused = [row for row in rows if row.id not in done]
+        if self.shared:
+            self._settled.extend(row for row in rows if row.is_done and row.id in done)
         if not refused:
             return [*rows]
         references = [row.reference for row in refused if row.reference is not None]
@@ -176,12 +180,15 @@ class Journal:
         """Write again, as known here, what the store lacks or has in an older version.
 
         A database may lose its last commits when it fails over to a standby. Worth calling when
-        it has `reconnected`, with all rows that are held and on record; harmless at any time.
+        it has `reconnected`, with all rows that are held and on record; harmless at any time. The
+        last rows that this worker has settled are written again as well.
 
         Raises:
             JournalError: The store cannot be reached; call it again later.
         """
-        connections, every = self._database.connections, [*rows]
+        known = sorted([*rows, *self._settled], key=lambda row: row.version)
+        every = [*{row.id: row for row in known}.values()]
+        connections = self._database.connections
         for first in range(0, len(every), GROUP):
             await self._restore(every[first : first + GROUP])
         self._connections = connections

@@ -124,11 +124,11 @@ class Postgres:
                     raise self._refusal(error) from error
                 left = until - loop.time()
                 if left <= 0:
-                    why = self._in_words(error)
+                    why = _in_words(error)
                     raise StoreUnavailable(f"{self} cannot be reached: {why}") from None
                 if wait == LONGEST_WAIT and not self._is_away:
                     self._is_away = True
-                    why, most = self._in_words(error), self.wait_for_database
+                    why, most = _in_words(error), self.wait_for_database
                     logger.warning(
                         "%s does not answer (%s); waiting for up to %g s", self, why, most
                     )
@@ -199,7 +199,7 @@ class Postgres:
                     async with asyncio.timeout(STATEMENT):
                         await db.execute("SELECT 1")
             except Exception as error:  # what is told is a hint: the workers go on without it
-                logger.info("%s is not listened to for now: %s", self, self._in_words(error))
+                logger.info("%s is not listened to for now: %s", self, _in_words(error))
             finally:
                 if db is not None:
                     db.terminate()
@@ -255,16 +255,14 @@ class Postgres:
     def _refusal(self, error: Exception) -> Exception:
         """Return the error for what the database, or its client, does not do."""
         if isinstance(error, asyncpg.PostgresError | asyncpg.DataError | ssl.SSLError | OSError):
-            return JournalError(f"{self} reports: {self._in_words(error)}")
+            return JournalError(f"{self} reports: {_in_words(error)}")
         if isinstance(error, ValueError) and not isinstance(error, IntegrationError):
-            return ConfigurationError(f"{self} cannot be used: {self._in_words(error)}")
+            return ConfigurationError(f"{self} cannot be used: {_in_words(error)}")
         return error
 
-    def _in_words(self, error: BaseException) -> str:
-        text, password = str(error), _address(self.url).rpartition("@")[0].partition(":")[2]
-        for one in {password, unquote(password)} - {""}:
-            text = text.replace(one, "***")
-        return text or type(error).__name__
+
+def _in_words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 def is_away(error: BaseException) -> bool:
@@ -321,7 +319,3 @@ def check_url(url: str) -> None:
     for port in [*ports, *parse_qs((parts[4] or "")[1:]).get("port", [])]:
         if not (port.isdecimal() and 0 < int(port) < 2**16):
             raise ConfigurationError(f"{without_password(url)} cannot be read: {port!r} is no port")
-
-
-def _address(url: str) -> str:
-    return re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]

@@ -6,7 +6,7 @@ import asyncio
 import os
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from integration_sdk._checks import is_number, whole_number
 from integration_sdk._store2.journal import Journal, read_rows
@@ -67,7 +67,7 @@ class Store:
         self._path = Path()
         if is_url(where):
             self._database = Postgres(str(where), wait_for_database, schema)
-        elif is_path(where):
+        elif _is_path(where):
             self._path = Path(where)
         else:
             raise ConfigurationError(
@@ -121,19 +121,6 @@ class Store:
     def shared(self) -> bool:
         """Whether several processes can use it at the same time."""
         return self._database is not None
-
-    def for_others(self) -> dict[str, Any]:
-        """Return the arguments for the same store in another process, with the password."""
-        where = self._database
-        if where is None:
-            raise ConfigurationError(f"{self} is for one process; several need a postgresql:// URL")
-        return {
-            "where": where.url,
-            "scope": self._scope,
-            "schema": where.schema,
-            "wait_for_database": where.wait_for_database,
-            "lease": self._lease,
-        }
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
         """Return a limit shared by all processes that use this database, for ``Client(rate=)``.
@@ -231,8 +218,7 @@ def _printable(name: str, value: object) -> str:
     return value
 
 
-def is_path(where: object) -> bool:
-    """Return whether *where* may be the path of a file."""
-    if not isinstance(where, str | os.PathLike) or "://" in os.fspath(where):
-        return False
-    return bool(Path(where).name)
+def _is_path(where: object) -> bool:
+    return (
+        isinstance(where, str | os.PathLike) and "://" not in str(where) and Path(where).name != ""
+    )
