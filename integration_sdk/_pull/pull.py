@@ -97,7 +97,7 @@ class Pull:
         reading = []
         for unit in self._reading.values():
             seen = unit.pager and unit.pager.report
-            facts = (seen.items, getattr(seen, "total", None)) if seen else (0, None)
+            facts = (seen.items, seen.total) if seen else (0, None)
             reading.append((unit.receipt.company, unit.receipt.data_type, *facts))
         return PullProgress(
             units=len(self._units),
@@ -216,7 +216,9 @@ class Pull:
                 for account_id in accounts:
                     own = evolve(receipt, connection_id=connection_id, account_id=account_id)
                     units.append(Unit(Place(data_type, id_, connection_id, account_id), own))
-        except (Conflict, NotFound):
+        except NotFound:  # a service that lists no connections has them below the company
+            return [Unit(Place(data_type, id_), receipt, is_linked)]
+        except Conflict:
             units = []
         if not units:
             receipt.skipped = "not ready" if is_linked else "not linked"

@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable
 from contextlib import aclosing, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,7 @@ from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, Unit, Unusable
-from integration_sdk._resources import Listing
+from integration_sdk._resources import Listing, Records
 from integration_sdk._store2.postgres import is_url, shown
 from integration_sdk.errors import (
     BadRequest,
@@ -108,6 +109,7 @@ class UnitReader:
         return True
 
     async def _renew(self, unit: Unit, *, snapshot: bool) -> None:
+        unit.whole = unit.state if unit.state.is_live and not self._options.full else None
         await to_the_end(self._sink.commit(unit, Batch(), unit.state.renewed(snapshot=snapshot)))
 
     async def _read_on(self, unit: Unit) -> None:
@@ -142,13 +144,18 @@ class UnitReader:
             raise failed
 
     async def _write(self, unit: Unit, batch: Batch, cursor: str, *, is_end: bool = False) -> None:
-        state = unit.state
+        state, digest = unit.state, ""
+        if state.snapshot and is_end and not state.read:  # else it is written anew each time
+            digest = sha256(b"\n".join(batch.items)).hexdigest()
         after = replace(
             state,
             cursor=None if state.snapshot else cursor,
             read=state.read + len(batch.items),
             live=state.generation if is_end else state.live,
+            digest=digest,
         )
+        if digest and unit.whole is not None and unit.whole.digest == digest:
+            batch, after = Batch(), unit.whole  # what is shown is the same
         if after != state:
             await self._sink.commit(unit, batch, after)
 
@@ -167,12 +174,12 @@ class UnitReader:
 
     def _records(self, unit: Unit) -> Listing[Any]:
         data_type, company_id, connection_id, account_id = unit.place
-        company = Company(self._context, company_id)
-        if account_id:
-            return company.connection(connection_id).bank_accounts.transactions(account_id)
         if connection_id:
-            return company.connection(connection_id).data(data_type)
-        return company.data(data_type)
+            connection = Company(self._context, company_id).connection(connection_id)
+            accounts = connection.bank_accounts
+            return accounts.transactions(account_id) if account_id else connection.data(data_type)
+        name = self._context.dialect.path_names.get(data_type, data_type)
+        return Records(self._context, "data.list", companyId=company_id, dataType=name)
 
 
 async def to_the_end(work: Awaitable[T] | None) -> T | None:

@@ -120,6 +120,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         read: Records that were read for it.
         cursor: Where reading goes on; None for the beginning.
         snapshot: Whether it cannot be read by changes, so that each run reads it as a whole.
+        digest: Of a snapshot's records, if they are one part.
     """
 
     generation: int = 1
@@ -129,6 +130,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     read: int = 0
     cursor: str | None = None
     snapshot: bool = False
+    digest: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -147,6 +149,7 @@ class Unit:
     Attributes:
         is_linked: Whether its company has a connection, as far as is known.
         state: As committed, and *saved*, its text in the sink.
+        whole: Of a snapshot that is read again, the state of what readers see.
         session: In a database, the connection that has the unit.
         begun: Whether this run has begun to read it.
         pager: What is being read.
@@ -157,6 +160,7 @@ class Unit:
     is_linked: bool = True
     state: State = Factory(State)
     saved: str = ""
+    whole: State | None = None
     session: int = 0
     begun: bool = False
     pager: Any = None

@@ -21,6 +21,7 @@ from tests.support.pull_support import (
     assert_agrees,
     invoices,
     new_place,
+    now,
     serving,
     stamped,
 )
@@ -74,6 +75,30 @@ async def test_later_runs_bring_what_has_changed(place: Place) -> None:
         assert (await client.pull(["invoices"], **place.options)).rows == 0
 
 
+async def test_thousands_of_one_date(place: Place) -> None:
+    """A synchronisation stamps all records alike, before the first run or after it."""
+    books = {"a": {"invoices": [row | {"modifiedDate": STAMP} for row in invoices(2_500)]}}
+    async with serving(books) as (_, client):
+        runs = [(await client.pull(["invoices"], **place.options)).rows for _ in range(2)]
+        for row in books["a"]["invoices"]:
+            row |= {"note": "again", "modifiedDate": stamped(500)}
+        runs += [(await client.pull(["invoices"], **place.options)).rows for _ in range(2)]
+
+        assert runs == [2_500, 0, 2_500, 0]
+        await assert_agrees(books, place)
+
+
+async def test_a_record_of_the_future(one_of_each: Place) -> None:
+    """It hides no later change of others."""
+    books = {"a": {"invoices": [*invoices(3), {"id": "f", "modifiedDate": "2199-01-01T00:00:00Z"}]}}
+    async with serving(books) as (_, client):
+        await client.pull(["invoices"], **one_of_each.options)
+        books["a"]["invoices"][0] |= {"note": "edited", "modifiedDate": now()}
+        await client.pull(["invoices"], **one_of_each.options)
+
+        await assert_agrees(books, one_of_each)
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -90,6 +115,7 @@ async def test_what_cannot_be_read_by_changes(place: Place, rows: list[Record]) 
             receipt = await client.pull(["balances"], **place.options)
             assert receipt.errors == []
             assert len(await place.rows("balances")) == 3
+        assert receipt.rows == 0
         books["a"]["balances"].pop()
         await client.pull(["balances"], **place.options)
 
@@ -101,9 +127,9 @@ async def test_a_filter_that_is_refused(one_of_each: Place) -> None:
     books = {"a": {"invoices": invoices(40)}}
     refuse = lambda request: answer(400) if "query" in request.query else None  # noqa: E731
     async with serving(books, odd=refuse) as (_, client):
-        for _ in range(2):
+        for rows in (40, 0):
             receipt = await client.pull(["invoices"], **one_of_each.options)
-            assert (receipt.rows, receipt.errors) == (40, [])
+            assert (receipt.rows, receipt.errors) == (rows, [])
 
         await assert_agrees(books, one_of_each)
 

@@ -206,11 +206,12 @@ async def test_a_bad_record_stops_nobody(
         again = await client.pull(["invoices"], **place.options)
 
     assert (receipt.errors, unit.mended, again.errors) == ([], 2, [])
+    assert again.rows <= 1  # of two states with one id and date, one is new to the reader
     rows = {row["id"][:9]: row for row in await place.rows()}
     assert len(rows) == 6
     assert rows["1"]["note"] == "cut \ufffd"
     assert rows["2"]["note"].strip("\ufffd") == ""
-    assert rows["4"]["note"] == "new"
+    assert rows["4"]["note"] in {"old", "new"}
     assert rows["3"]["f1999"] == 1999
     if format_ == "ndjson":
         query = f"SELECT * FROM read_ndjson('{place.to}/invoices/**/part-*')"  # noqa: S608

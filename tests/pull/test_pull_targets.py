@@ -366,6 +366,30 @@ async def test_a_unit_that_is_taken_is_waited_for(database: Place) -> None:
     await assert_agrees(books, database)
 
 
+async def test_a_folder_changed_from_outside_is_read_from_what_is_there(tmp_path: Path) -> None:
+    """A state that was put back meanwhile decides."""
+    books, place = books_of("a", count=2_500), Place(tmp_path / "out", "ndjson")
+    state = tmp_path / "out/_state/invoices/company=a.json"
+    async with serving(books) as (service, client):
+        await client.pull(["invoices"], to=place.to, part_bytes=100_000)
+        old = state.read_bytes()
+        for row in books["a"]["invoices"]:
+            row |= {"note": "changed", "modifiedDate": stamped(9_000)}
+        put_back = iter([True])
+
+        def back(request: Any) -> None:
+            if "/data/" in request.path and service.data_requests > 8 and next(put_back, False):
+                state.write_bytes(old.replace(b'"live":1', b'"live":1, "first":0'))
+
+        service.odd = back
+        await client.pull(["invoices"], to=place.to, part_bytes=20_000)
+        service.odd = lambda _: None
+        receipt = await client.pull(["invoices"], to=place.to)
+
+        assert receipt.errors == []
+        await assert_agrees(books, place)
+
+
 async def test_nothing_half_written_is_left_when_a_page_fails(place: Place) -> None:
     """What came before a failing page is kept; the next run goes on behind it."""
     books = books_of("a", count=3_000)
