@@ -296,8 +296,15 @@ def read_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     """
     try:
         return [
-            from_document(document, version, holder, _from_text(payload))
-            for document, version, holder, payload, _ in found
+            from_document(
+                document,
+                state,
+                ghosts=ghosts,
+                version=version,
+                holder=holder,
+                payload=_from_text(payload),
+            )
+            for document, state, ghosts, version, holder, payload, _ in found
         ]
     except (msgspec.MsgspecError, ValueError) as error:
         raise JournalError(f"The store has a row that cannot be read: {error}.") from error

@@ -199,8 +199,10 @@ _decode: Final = msgspec.json.Decoder(Row).decode
 
 
 def to_document(row: Row) -> str:
-    """Return a row as JSON, without what has a column that a claim changes, and its payload."""
-    document = structs.replace(row, payload=None, version=-1, holder="")
+    """Return a row as JSON, without what is read from columns of its own."""
+    document = structs.replace(
+        row, state=State.QUEUED, ghosts=0, version=-1, holder="", payload=None
+    )
     try:
         return msgspec.json.encode(document).decode()
     except UnicodeEncodeError:  # half a surrogate pair in the error text of a service
@@ -208,6 +210,6 @@ def to_document(row: Row) -> str:
         return msgspec.json.encode(structs.replace(document, error=error)).decode()
 
 
-def from_document(document: str, version: int, holder: str, payload: bytes | None) -> Row:
-    """Return the row of a document; raises MsgspecError if it is damaged."""
-    return structs.replace(_decode(document), version=version, holder=holder, payload=payload)
+def from_document(document: str, state: str, **columns: object) -> Row:
+    """Return a row; raises MsgspecError or ValueError if it is damaged."""
+    return structs.replace(_decode(document), state=State(state), **columns)

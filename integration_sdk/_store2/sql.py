@@ -83,6 +83,7 @@ CREATE TABLE pushes (
     number {{serial}}, scope text NOT NULL, id text NOT NULL, company text NOT NULL,
     reference text, key text, state text NOT NULL, ghosts integer NOT NULL, holder text NOT NULL,
     version bigint NOT NULL, document text NOT NULL, payload text,
+    added_at {{float}} NOT NULL DEFAULT ({{now}}),
     UNIQUE (id, scope), UNIQUE (reference, scope), UNIQUE (key, scope)
 );
 CREATE INDEX live_pushes ON pushes (scope, holder) WHERE state <> 'DONE';
@@ -119,8 +120,9 @@ _UPDATE: Final = f"""
 # The answer to a write may be lost, and the write is then repeated: written twice is written.
 _NEXT: Final = """pushes.version = new.version - 1
     OR pushes.version = new.version AND pushes.document = new.document
-        AND pushes.holder = new.holder"""
-_READ: Final = "SELECT document, version, holder, payload, number FROM pushes WHERE scope = $1 AND "
+        AND pushes.state = new.state AND pushes.holder = new.holder"""
+_ROW: Final = "document, state, ghosts, version, holder, payload, number"
+_READ: Final = f"SELECT {_ROW} FROM pushes WHERE scope = $1 AND "
 _AMONG: Final = "IN (SELECT value FROM {texts}"
 _IS_ALIVE: Final = "until > {now}"
 # By the database's clock; one that steps back takes the times on record along.
@@ -152,7 +154,7 @@ class Texts(NamedTuple):
             SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND holder <> $2
                 AND holder NOT IN (SELECT workers.holder FROM workers WHERE {_IS_ALIVE})
             ORDER BY number LIMIT {PORTION} {{skip}})
-        RETURNING document, version, holder, payload, number"""
+        RETURNING {_ROW}"""
     # scope, texts ids, texts references, texts keys -> rows
     # With OR in place of UNION, PostgreSQL would read the whole scope.
     by_name: str = f"""{_READ} number IN (

@@ -99,16 +99,16 @@ async def test_workers_of_a_scope_are_counted(url: str) -> None:
 
 async def test_worker_that_was_away_waits_a_lease_before_it_claims(url: str) -> None:
     """After an outage all workers beat before any takes another's rows."""
-    async with worker(url, lease=1.5) as one, worker(url) as other:
+    async with worker(url, lease=2.0) as one, worker(url) as other:
         await other.write(row(1, other))
-        await asyncio.sleep(1.6)
-        assert one.silent_for > one.lease
+        await asyncio.sleep(1.5)
+        assert one.silent_for > 2 * one.beat_every
         await fetch(url, EXPIRE)
         await one.beat()
         assert await one.claim() == []
         await other.beat()
-        for _ in range(3):
-            await asyncio.sleep(0.6)
+        for _ in range(4):
+            await asyncio.sleep(0.55)
             await one.beat()
         assert await one.claim() == []
 

@@ -229,7 +229,7 @@ SEARCHES = {
     "SIGTERM": "guides/worker.md",
     "PgBouncer": "guides/postgresql.md",
     "delete old pushes": "guides/postgresql.md",
-    "restore backup": "guides/postgresql.md",
+    "restore backup": "guides/backup.md",
     "journal reference": "guides/push-many.md",
     "lost answer": "guides/in-doubt.md",
     "duplicate": "explain/delivery.md",
