@@ -57,5 +57,5 @@ def _keep_to_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-for _name in ("pull", "pushes", "session", "store", "webhooks"):
+for _name in ("list", "pull", "pushes", "session", "store", "webhooks"):
     logging.getLogger(f"integration_sdk.{_name}").addFilter(_keep_to_one_line)
