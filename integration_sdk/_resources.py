@@ -17,7 +17,7 @@ from integration_sdk._list.changes import MODIFIED
 from integration_sdk._list.pager import Pager
 from integration_sdk._list.reader import OnInvalid
 from integration_sdk._options_given import MIB, ListOptions, Numbers, given
-from integration_sdk._records.items import Decode
+from integration_sdk._records.classes import Decode
 from integration_sdk.models import Answer
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from integration_sdk._records.columns import Kinds, Numbers, table
+from integration_sdk._records.codec import Numbers
+from integration_sdk._records.columns import Kinds, table
 
 
 async def batches(items: AsyncGenerator[bytes], rows: int, numbers: Numbers) -> AsyncGenerator[Any]:

@@ -18,7 +18,7 @@ from integration_sdk._list.links import Cursor, Links, fingerprint, in_smaller_p
 from integration_sdk._list.page import Key, RawPage, read_keys
 from integration_sdk._list.reader import ListReport, Reading, Source
 from integration_sdk._options_given import ListOptions, Numbers
-from integration_sdk._records.items import Decode, ItemReader
+from integration_sdk._records.classes import RAW, Decode, ItemReader
 from integration_sdk.errors import ConfigurationError, NotFound
 from integration_sdk.models import ListPage
 
@@ -101,7 +101,7 @@ class Pager(Generic[T_co]):
         Use it to pass items on, into a file or another parser. Order, cursor and `report` work as
         with items.
         """
-        return _items(self._read(reader=ItemReader(bytes)))
+        return _items(self._read(reader=RAW))
 
     async def raw_pages(self) -> AsyncGenerator[RawItems]:
         """Iterate over the items of each page as bytes, for a pull."""

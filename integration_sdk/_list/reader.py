@@ -22,8 +22,8 @@ from integration_sdk._http.responses import Fetch, Response, check, not_json
 from integration_sdk._list.links import Cursor, Links, Opened, Walk, number_in, same
 from integration_sdk._list.page import RawPage, read_page
 from integration_sdk._options_given import MIB
+from integration_sdk._records.classes import ItemReader
 from integration_sdk._records.codec import mended
-from integration_sdk._records.items import ItemReader
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._text import warn_if_legacy
 from integration_sdk.errors import (
@@ -214,14 +214,15 @@ class Reading:
     def _unfit_item(self, opened: Opened, error: Exception) -> None:
         index = opened.page.count - len(opened.raws) + self.taken - 1
         number, request = opened.page.number, self.source.request
-        what, path = self.source.reader.reason(error)
+        raw = bytes(opened.raws[self.taken - 1])
+        what, path = self.source.reader.reason(raw, error)
         invalid = InvalidItem(
             f"{request}, page {number}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
             page=number,
             index=index,
             item_path=path,
-            raw=bytes(opened.raws[self.taken - 1]),
+            raw=raw,
             **request.facts,
         )
         invalid.cursor = str(self.cursor)

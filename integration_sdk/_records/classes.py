@@ -1,224 +1,138 @@
-"""Reads the fields of an attrs class, dataclass, Struct or TypedDict.
+"""Decodes the items of a list, into users' classes if wanted.
 
-Pydantic models decode and encode themselves; only the names of their fields are checked here.
+cattrs builds attrs classes, dataclasses and TypedDicts, as ``building`` says: ``due_date`` is read
+from ``dueDate``, and Decimals have the digits of the JSON. What msgspec reads exactly by itself, a
+Struct or TypedDict with the names in the JSON, it reads alone; a pydantic model reads itself.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-from datetime import date
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import partial
+from types import NoneType
 from typing import (
-    Annotated,
     Any,
     Final,
-    Literal,
-    NewType,
-    NotRequired,
-    Required,
-    get_args,
     get_origin,
-    get_type_hints,
-    is_typeddict,
 )
 
-import attrs
 import msgspec
 from attrs import frozen
 
-from integration_sdk._records.pydantic_models import (
-    is_aliased,
-    is_described,
-    is_pydantic,
-    models_in,
-)
+from integration_sdk._records.codec import Numbers
+from integration_sdk._records.pydantic_models import check_aliases, is_pydantic, reason
+from integration_sdk._records.writing import has_fields, json_names
+from integration_sdk.errors import ConfigurationError
 
-REQUIRED: Final = msgspec.NODEFAULT
+Decode = Callable[[Any], Any]
+_PRIMITIVES: Final = frozenset({str, int, float, bool, Decimal, NoneType})
+_DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
+"""A day as the service writes it, with or without midnight. Any other time would be lost."""
 
 
 @frozen
-class Field:
-    """One field of a class.
+class ItemReader:
+    """Decodes items of one type.
 
     Attributes:
-        argument: Its name as an argument of the class.
-        json_name: Its name in the service's JSON.
-        type: Its annotation.
-        default: Its value if the JSON has none; `REQUIRED` if there is no such default.
-        factory: Makes that value; `REQUIRED` if there is no factory.
-        late: Whether only the class itself can make that value.
+        decode: Decodes the bytes of an item.
+        reason: Returns what is wrong with an item, and where, from its bytes and the error.
     """
 
-    argument: str
-    json_name: str
-    type: Any
-    default: Any = REQUIRED
-    factory: Any = REQUIRED
-    late: bool = False
+    decode: Decode
+    reason: Callable[[bytes, Exception], tuple[str, str]]
 
-    @property
-    def has_default(self) -> bool:
-        """Whether its value is known if the JSON has none."""
-        return not (self.default is REQUIRED and self.factory is REQUIRED)
+    @classmethod
+    def of(
+        cls, model: Any = None, decode: Decode | None = None, *, numbers: Numbers = "float"
+    ) -> ItemReader:
+        """Return a reader of *model*, or of plain values if it is None.
 
+        Args:
+            model: An attrs class, dataclass, TypedDict, msgspec Struct or pydantic model.
+            decode: A function that decodes an item's bytes, instead of *model*.
+            numbers: What fractions become that have no annotation.
 
-def camel(name: str) -> str:
-    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
-    head, *tail = name.strip("_").split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+        Raises:
+            ConfigurationError: The model cannot be used.
+        """
+        hook = Decimal if numbers == "decimal" else None
+        if decode is not None:
+            return cls(lambda raw: decode(bytes(raw)), _reason)
+        if model is None:
+            return cls(msgspec.json.Decoder(float_hook=hook).decode, _reason)
+        try:
+            return _reader_of(model, numbers)
+        except Exception as error:  # of an annotation, or of the class's own making
+            name = getattr(model, "__name__", None) or repr(model)
+            raise ConfigurationError(f"model={name} cannot be read: {error}") from None
 
-
-def service_name(member: Any) -> str:
-    """Return the service's name for a field of an attrs class or dataclass."""
-    return camel(getattr(member, "alias", None) or member.name)
-
-
-def name_of(model: Any) -> str:
-    """Return the name of *model*, for messages."""
-    return getattr(model, "__name__", None) or repr(model)
-
-
-def is_struct(kind: Any) -> bool:
-    """Whether *kind* is a msgspec Struct."""
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def has_fields(kind: Any) -> bool:
-    """Whether *kind* is an attrs class, dataclass, Struct or TypedDict."""
-    if not isinstance(kind, type):
-        return False
-    made = attrs.has(kind) or dataclasses.is_dataclass(kind)
-    return made or is_struct(kind) or is_typeddict(kind)
+    def values(self, raws: Iterator[Any]) -> Iterator[Any]:
+        """Return an iterator that decodes *raws* one by one."""
+        return map(self.decode, raws)
 
 
-def meaning_of(kind: Any) -> Any:
-    """Return the type that a NewType or a type alias stands for; None if *kind* is neither."""
-    if isinstance(kind, NewType):
-        return kind.__supertype__
-    return kind.__value__ if type(kind).__name__ == "TypeAliasType" else None
-
-
-def fields_of(model: Any) -> Iterator[Field]:
-    """Yield the fields that *model* is filled from.
-
-    Raises:
-        NameError: An annotation uses a name that is not defined.
-    """
-    if is_struct(model):
-        rename = needs_renaming(model)
-        yield from (_of_struct(f, rename=rename) for f in msgspec.structs.fields(model))
-        return
-    hints = get_type_hints(model, include_extras=True)
-    if attrs.has(model):
-        yield from (_of_attrs(a, hints) for a in attrs.fields(model) if a.init)
-    elif dataclasses.is_dataclass(model):
-        check_names(model)
-        yield from (_of_dataclass(f, hints) for f in dataclasses.fields(model) if f.init)
-        yield from (
-            Field(name, camel(name), kind.type, getattr(model, name, REQUIRED))
-            for name, kind in hints.items()
-            if isinstance(kind, dataclasses.InitVar)
+def _reader_of(model: Any, numbers: Numbers) -> ItemReader:
+    if is_pydantic(model):
+        model.model_rebuild()
+        check_aliases(model)
+        return ItemReader(lambda raw: model.model_validate_json(bytes(raw)), lambda _, e: reason(e))
+    if not has_fields(get_origin(model) or model):
+        raise TypeError(
+            "it must be an attrs class, a dataclass, a pydantic v2 model, a TypedDict or a "
+            "msgspec Struct"
         )
-    else:
-        yield from (_of_typed_dict(model, name, kind) for name, kind in hints.items())
+    if _is_native(model):
+        hook = Decimal if numbers == "decimal" else None
+        return ItemReader(msgspec.json.Decoder(model, float_hook=hook).decode, _reason)
+    from integration_sdk._records import building  # noqa: PLC0415 - with the first class
+
+    return ItemReader(building.builder(model, numbers), partial(building.explain, model))
 
 
-def needs_twin(kind: Any) -> bool:
-    """Whether *kind*, or a type in it, cannot be decoded by msgspec alone.
-
-    A Struct or TypedDict with the names in the JSON can. An attrs class or dataclass cannot,
-    because msgspec would bypass its ``__init__``. Neither can a date, because msgspec refuses
-    one with a time, even midnight.
-    """
-    seen: set[Any] = set()
-    to_see = [kind]
-    while to_see:
-        kind = to_see.pop()
-        if isinstance(kind, type) or meaning_of(kind) is not None:
-            if kind in seen:
-                continue
-            seen.add(kind)
-        if kind is date or is_pydantic(kind) or (has_fields(kind) and _has_own_names(kind)):
-            return True
-        to_see += _parts(kind)
-    return False
+def _reason(_: bytes, error: Exception) -> tuple[str, str]:
+    what, _at, where = str(error).rpartition(" - at `")
+    return (what, where.rstrip("`")) if what else (str(error), "$")
 
 
-def _has_own_names(kind: Any) -> bool:
-    return not (is_struct(kind) or is_typeddict(kind)) or needs_renaming(kind)
+RAW: Final = ItemReader(bytes, _reason)
+"""Hands out the bytes of items, undecoded."""
 
 
-def _parts(kind: Any) -> Iterator[Any]:
-    """Yield the types that *kind* is made of."""
-    if has_fields(kind):
-        yield from (item.type for item in fields_of(kind))
-    elif (meant := meaning_of(kind)) is not None:
-        yield meant
-    elif isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        yield from get_type_hints(kind).values()
-    elif get_origin(kind) is Annotated:
-        yield get_args(kind)[0]
-    elif get_origin(kind) not in {None, Literal}:
-        yield from (get_origin(kind), *get_args(kind))
+# What msgspec reads
 
 
-def check_names(kind: Any) -> None:
-    """Refuse a pydantic class that would be read and written under the wrong names.
-
-    Raises:
-        TypeError: *kind* or a model in it has snake_case fields and no alias; or *kind* is a
-            pydantic dataclass with aliases, which would be ignored.
-    """
-    if dataclasses.is_dataclass(kind) and is_aliased(kind):
-        raise TypeError(f"{name_of(kind)} is a pydantic dataclass with aliases; use a BaseModel")
-    for model in models_in(kind):
-        if needs_renaming(model):
-            raise TypeError(
-                f"{name_of(model)} has snake_case fields and no alias, but the service's names "
-                "are camelCase: set model_config = ConfigDict(alias_generator=to_camel)"
-            )
-
-
-def needs_renaming(kind: Any) -> bool:
-    """Whether a class has snake_case fields and does not define their JSON names."""
-    if is_pydantic(kind):
-        return not is_aliased(kind) and any(camel(name) != name for name in kind.model_fields)
-    if is_struct(kind):
-        names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    else:
-        names = {name: name for name in kind.__annotations__}
-    untouched = all(name == written for name, written in names.items())
-    return untouched and any(camel(name) != name for name in names)
+def _is_native(model: Any) -> bool:
+    """Whether msgspec reads *model* alone as it should be read."""
+    try:
+        left: list[Any] = [msgspec.inspect.type_info(model)]
+    except (TypeError, NameError):
+        return False
+    seen = set[int]()
+    while left:
+        node = left.pop()
+        if isinstance(node, msgspec.inspect.DataclassType | msgspec.inspect.DateType):
+            return False  # msgspec bypasses __init__, and refuses a date with a time
+        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.DateTimeType):
+            return False
+        kind = getattr(node, "cls", None)
+        if has_fields(kind):
+            written = {one.name: one.encode_name for one in node.fields}
+            if written != json_names(kind):
+                return False
+        if isinstance(node, msgspec.inspect.Type) and id(node) not in seen:
+            seen.add(id(node))
+            left += _parts(node)
+    return True
 
 
-def _of_attrs(attribute: Any, hints: Mapping[str, Any]) -> Field:
-    known = hints.get(attribute.name, attribute.type or Any)
-    default, factory, late = attribute.default, REQUIRED, False
-    if default is attrs.NOTHING:
-        default = REQUIRED
-    elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs types it as a function
-        late, factory, default = default.takes_self, default.factory, REQUIRED
-    return Field(attribute.alias, service_name(attribute), known, default, factory, late)
-
-
-def _of_dataclass(member: Any, hints: Mapping[str, Any]) -> Field:
-    default = REQUIRED if member.default is dataclasses.MISSING else member.default
-    factory = REQUIRED if member.default_factory is dataclasses.MISSING else member.default_factory
-    late = is_described(default)
-    default = REQUIRED if late else default
-    kind = hints[member.name]
-    return Field(member.name, service_name(member), kind, default, factory, late)
-
-
-def _of_struct(member: Any, *, rename: bool) -> Field:
-    json_name = camel(member.name) if rename else member.encode_name
-    return Field(member.name, json_name, member.type, member.default, member.default_factory)
-
-
-def _of_typed_dict(model: Any, name: str, kind: Any) -> Field:
-    """Return the field of a key. A key that may be missing is left out of the dict."""
-    marked = get_origin(kind)
-    optional = marked is NotRequired or (marked is not Required and name in model.__optional_keys__)
-    json_name = camel(name) if needs_renaming(model) else name
-    inner = get_args(kind)[0] if marked in {Required, NotRequired} else kind
-    return Field(name, json_name, inner, late=optional)
+def _parts(node: Any) -> Iterator[Any]:
+    for name in node.__struct_fields__:
+        part = getattr(node, name)
+        for one in part if isinstance(part, tuple) else (part,):
+            if isinstance(one, msgspec.inspect.Field):
+                yield one.type
+            elif isinstance(one, msgspec.inspect.Type):
+                yield one

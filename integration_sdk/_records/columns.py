@@ -14,17 +14,16 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import isfinite, nan
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from integration_sdk._records.codec import mended
+from integration_sdk._records.codec import Numbers, mended
 
 Kinds = dict[str, str]
 """Kinds by field, in the order in which they were learned."""
-Numbers = Literal["decimal", "float"]
 _Raws = list[bytes | None]
 """A field's values as JSON, one for each record; None for null and where the field is missing."""
 _Column = tuple[pa.Array, list[bool]]

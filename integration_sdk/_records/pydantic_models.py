@@ -1,23 +1,17 @@
 """Reads and writes pydantic models, recognised by their methods: pydantic is never imported.
 
 Models are read and written with their own methods, so their aliases, validators and serializers
-apply. Two things are changed, since digits would be lost or quoted: pydantic reads a fraction of
-a JSON text through a float, and writes a Decimal as a string.
+apply. Pydantic reads a fraction of a JSON text through a float: 15 digits are exact.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Iterator, Mapping, Set
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import msgspec
-
-Reason = tuple[str, str]
-"""What is wrong with an item, and the path to it from ``$``."""
 
 
 def is_pydantic(kind: Any) -> bool:
@@ -41,151 +35,32 @@ def models_in(kind: Any) -> Iterator[Any]:
 
 
 def is_aliased(kind: Any) -> bool:
-    """Whether a pydantic model or dataclass gives any field a JSON name."""
-    fields = kind.model_fields if is_pydantic(kind) else getattr(kind, "__pydantic_fields__", {})
-    config = getattr(kind, "__pydantic_config__", None) or {}
-    return "alias_generator" in config or any(
+    """Whether a model gives any field a JSON name."""
+    return "alias_generator" in kind.model_config or any(
         known is not None
-        for field in fields.values()
+        for field in kind.model_fields.values()
         for known in (field.alias, field.validation_alias, field.serialization_alias)
     )
 
 
-def is_described(default: Any) -> bool:
-    """Whether the default of a dataclass field is pydantic's ``Field(...)``, not a value."""
-    return hasattr(default, "is_required")
+def check_aliases(model: Any) -> None:
+    """Refuse a model that would be read and written under the wrong names.
+
+    Raises:
+        TypeError: It, or a model in it, has snake_case fields and no alias.
+    """
+    for one in models_in(model):
+        if not is_aliased(one) and any("_" in name.strip("_") for name in one.model_fields):
+            raise TypeError(
+                f"{one.__name__} has snake_case fields and no alias, but the service's names are "
+                "camelCase: set model_config = ConfigDict(alias_generator=to_camel)"
+            )
 
 
 # Reading
 
 
-class ExactFloat(float):
-    """A fraction of a JSON text; pydantic makes Decimals of its ``str()``, which has all digits.
-
-    It is a float, and not a Decimal, since a field that is one must take it, even a strict one.
-    """
-
-    __slots__ = ("text",)
-    text: str
-
-    def __str__(self) -> str:
-        """Return it as it was sent."""
-        return self.text
-
-
-def _exact_float(text: str) -> ExactFloat:
-    number = ExactFloat(text)
-    number.text = text
-    return number
-
-
-def reader(model: Any, *, exact: bool) -> Callable[[bytes], Any]:
-    """Return a function that decodes the bytes of an item into *model*.
-
-    Where that could lose digits, msgspec decodes the bytes and pydantic validates the values
-    (its Python mode), which for JSON means the same unless `_changed` says otherwise.
-
-    Args:
-        model: A complete model.
-        exact: Whether fractions without an annotation become Decimal.
-
-    Raises:
-        TypeError: The model has Decimals, and something that Python mode would read differently.
-    """
-    nodes = list(_nodes(model.__pydantic_core_schema__))
-    kinds = {node.get(name) for node in nodes for name in _KINDS}
-    is_free = not kinds.isdisjoint({"any", "allow"})
-    if "decimal" not in kinds and not (exact and is_free):
-        read: Callable[[bytes], Any] = model.model_validate_json
-        return read
-    changed = next(filter(None, map(_changed, nodes)), None)
-    if changed:
-        raise TypeError(
-            f"its fractions would lose digits, because of {changed}; "
-            "or read into an attrs class, dataclass or Struct"
-        )
-    decode = msgspec.json.Decoder(float_hook=_exact_float).decode
-    validate, plain = model.model_validate, Decimal if exact else float
-    if not is_free and kinds.isdisjoint({"function-plain", "function-wrap"}):
-        return lambda raw: validate(decode(raw))
-    return lambda raw: _without_exact_floats(validate(decode(raw)), plain)
-
-
-_KINDS: Final = ("type", "extra_behavior", "extra_fields_behavior")
-"""What says in a node of a pydantic schema which values it takes."""
-_NOT_READ: Final = frozenset(
-    {"computed_fields", "default", "metadata", "serialization", "strict_schema"}
-)
-"""Parts of a node that do not say what a lax model is read from."""
-_NATIVE: Final = frozenset(
-    {"any", "bool", "dict", "float", "int", "list", "none", "nullable", "str"}
-)
-"""Types of a schema whose values JSON and Python have in common."""
-
-
-def _nodes(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the mappings in *schema*, a pydantic core schema; those of types have a "type"."""
-    if isinstance(schema, Mapping):
-        yield schema
-        for name, part in schema.items():
-            if name in {"fields", "choices"} and isinstance(part, Mapping):  # under users' names
-                yield from _nodes(list(part.values()))
-            elif name not in _NOT_READ:
-                yield from _nodes(part)
-    elif isinstance(schema, list | tuple):
-        for part in schema:
-            yield from _nodes(part)
-
-
-def _changed(node: Mapping[str, Any]) -> str | None:
-    """Return what about a *node* of a schema Python mode would read otherwise, and what to do."""
-    kind = node.get("type")
-    if node.get("strict") and kind not in _NATIVE:  # it would refuse the text of a date
-        return f"a strict {kind or 'model'}: set strict=False"
-    if node.get("val_json_bytes", "utf8") != "utf8":
-        return f"val_json_bytes={node['val_json_bytes']!r}: decode the text in a validator"
-    if kind == "union" and node.get("mode") != "left_to_right":
-        # A "smart" one prefers the type that a value has already: a text is no date, but a str.
-        types = [part["type"] for part in _nodes(node["choices"]) if "type" in part]
-        if not _NATIVE.issuperset(types):
-            return (
-                f"the union of {' and '.join(types)}: "
-                'give it a discriminator, or Field(union_mode="left_to_right")'
-            )
-    return None
-
-
-def _without_exact_floats(value: Any, plain: Callable[[str], Any]) -> Any:
-    """Return *value* with each fraction that no field has converted made *plain*.
-
-    Objects, which may be frozen, lists and dicts are changed in place.
-    """
-    if type(value) is ExactFloat:
-        return plain(str(value))
-    if is_pydantic(type(value)):
-        _replace(vars(value), plain)
-        _replace(value.__pydantic_extra__ or {}, plain)
-    elif isinstance(value, dict):
-        _replace(value, plain)
-    elif isinstance(value, list | deque):
-        for index, item in enumerate(value):
-            value[index] = _without_exact_floats(item, plain)
-    elif isinstance(value, tuple | set | frozenset):
-        items = [_without_exact_floats(item, plain) for item in value]
-        return getattr(value, "_make", type(value))(items)
-    elif is_dataclass(value):
-        for one in fields(value):
-            member = _without_exact_floats(getattr(value, one.name), plain)
-            object.__setattr__(value, one.name, member)
-    return value
-
-
-def _replace(members: dict[str, Any], plain: Callable[[str], Any]) -> None:
-    for name, member in members.items():
-        members[name] = _without_exact_floats(member, plain)
-
-
-def reason(error: Any) -> Reason:
+def reason(error: Any) -> tuple[str, str]:
     """Return the first error that pydantic or a validator of the model reports, and where."""
     if not hasattr(error, "error_count"):
         return str(error), "$"

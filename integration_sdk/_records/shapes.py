@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._records.classes import camel
 from integration_sdk._records.codec import Json, decode_json, parse_utc, without_halves
+from integration_sdk._records.writing import camel
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import ErrorBody, Validation, ValidationItem
 

@@ -14,19 +14,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, get_type_hints, is_typeddict
 
 import attrs
 import msgspec
 
-from integration_sdk._records.classes import (
-    camel,
-    check_names,
-    is_struct,
-    needs_renaming,
-    service_name,
-)
-from integration_sdk._records.pydantic_models import dumped, is_pydantic
+from integration_sdk._records.pydantic_models import check_aliases, dumped, is_pydantic
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), Decimal, datetime, date})
@@ -50,6 +43,46 @@ _EXACT: Final[dict[type, Callable[[Any], Any]]] = {
 ``pandas.Timestamp``, which msgspec refuses."""
 
 
+# Names
+
+
+def camel(name: str) -> str:
+    """Return *name* as the service spells it: ``due_date`` becomes ``dueDate``."""
+    head, *tail = name.strip("_").split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in tail)
+
+
+def is_struct(kind: Any) -> bool:
+    """Whether *kind* is a msgspec Struct."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def has_fields(kind: Any) -> bool:
+    """Whether *kind* is an attrs class, dataclass, Struct or TypedDict."""
+    made = isinstance(kind, type) and (attrs.has(kind) or dataclasses.is_dataclass(kind))
+    return made or is_struct(kind) or is_typeddict(kind)
+
+
+def json_names(kind: Any) -> dict[str, str]:
+    """Return the service's name for each field of a class; a class may define its own."""
+    if is_struct(kind):
+        names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    elif not is_typeddict(kind):
+        members: Any = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
+        return {
+            one.name: camel(getattr(one, "alias", None) or one.name)
+            for one in members
+            if one.init or not one.name.startswith("_")
+        }
+    else:
+        names = {name: name for name in get_type_hints(kind)}
+    own_names = any(name != written for name, written in names.items())
+    return names if own_names else {name: camel(name) for name in names}
+
+
+# Writing
+
+
 def to_plain(value: Any) -> Any:
     """Return *value* with objects converted to dicts, and other containers to dicts and lists."""
     kind: Any = type(value)
@@ -61,12 +94,12 @@ def to_plain(value: Any) -> Any:
 def _writer(kind: type) -> Callable[[Any], Any] | None:
     """Return the function that converts instances of *kind*; None if they are plain already."""
     if is_struct(kind):
-        return partial(_of_struct, _struct_names(kind))
-    check_names(kind)
+        return partial(_of_struct, _renamed(kind))
     if is_pydantic(kind):
+        check_aliases(kind)
         return dumped
-    if attrs.has(kind) or dataclasses.is_dataclass(kind):
-        return partial(_of_object, _names(kind))
+    if has_fields(kind):
+        return partial(_of_object, json_names(kind))
     if issubclass(kind, Mapping):
         return _of_mapping
     if kind is msgspec.Raw:
@@ -82,25 +115,16 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
     return next((exact for base, exact in _EXACT.items() if issubclass(kind, base)), None)
 
 
-def _names(kind: Any) -> list[tuple[str, str]]:
-    """Return each field's own name and the service's; skip private fields without an argument."""
-    members = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
-    return [
-        (member.name, service_name(member))
-        for member in members
-        if member.init or not member.name.startswith("_")
-    ]
-
-
-def _of_object(names: list[tuple[str, str]], value: Any) -> dict[str, Any]:
-    members = ((theirs, getattr(value, ours, msgspec.UNSET)) for ours, theirs in names)
+def _of_object(names: dict[str, str], value: Any) -> dict[str, Any]:
+    members = ((theirs, getattr(value, ours, msgspec.UNSET)) for ours, theirs in names.items())
     return {name: to_plain(member) for name, member in members if member is not msgspec.UNSET}
 
 
-def _struct_names(kind: Any) -> dict[str, str]:
-    """Return the names to change; none if the Struct defines its JSON names itself."""
-    changes = needs_renaming(kind) and not kind.__struct_config__.array_like
-    return {name: camel(name) for name in kind.__struct_fields__} if changes else {}
+def _renamed(kind: Any) -> dict[str, str]:
+    """Return the service's names by those that msgspec writes, where they differ."""
+    written = dict(zip(kind.__struct_encode_fields__, json_names(kind).values(), strict=True))
+    is_list = kind.__struct_config__.array_like
+    return {} if is_list else {one: name for one, name in written.items() if one != name}
 
 
 def _of_struct(names: dict[str, str], value: Any) -> Any:

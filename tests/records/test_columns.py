@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client
-from integration_sdk._records.columns import Kinds, Numbers, names, table
+from integration_sdk._records.codec import Numbers
+from integration_sdk._records.columns import Kinds, names, table
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox
 

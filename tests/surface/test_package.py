@@ -168,7 +168,7 @@ def test_pydantic_is_never_imported_by_us() -> None:
     loaded = loaded_by(
         "from integration_sdk import *;"
         "import integration_sdk._options.check, integration_sdk._push.coordinator;"
-        "from integration_sdk._records.items import ItemReader; ItemReader.of()"
+        "from integration_sdk._records.classes import ItemReader; ItemReader.of()"
     )
 
     assert "integration_sdk._records.pydantic_models" in loaded

@@ -1,0 +1,402 @@
+"""Records in users' classes: class x field x JSON, both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from pydantic.alias_generators import to_camel
+
+from integration_sdk._records.classes import ItemReader
+from integration_sdk._records.codec import encode_record
+from integration_sdk.errors import ConfigurationError, InvalidRecord
+from tests.support.pager_support import unopened
+
+T = TypeVar("T")
+
+
+class Status(Enum):
+    PAID = "Paid"
+
+
+@attrs.frozen
+class Line:
+    unit_amount: Decimal
+    description: str | None = None
+
+
+def attrs_class(kind: Any) -> Any:
+    return attrs.make_class("Attrs", {"some_field": attrs.field(type=kind)}, frozen=True)
+
+
+def dataclass(kind: Any) -> Any:
+    return dataclasses.make_dataclass("Data", [("some_field", kind)])
+
+
+def typed_dict(kind: Any) -> Any:
+    return TypedDict("Typed", {"someField": kind})  # type: ignore[operator]  # made at run time
+
+
+def snake_dict(kind: Any) -> Any:
+    return TypedDict("Snake", {"some_field": kind})  # type: ignore[operator]  # made at run time
+
+
+def struct(kind: Any) -> Any:
+    return msgspec.defstruct("Structed", [("some_field", kind)], rename="camel")
+
+
+def snake_struct(kind: Any) -> Any:
+    return msgspec.defstruct("SnakeStruct", [("some_field", kind)])
+
+
+def model(kind: Any) -> Any:
+    config = pydantic.ConfigDict(alias_generator=to_camel, populate_by_name=True)
+    return pydantic.create_model("Model", __config__=config, some_field=(kind, ...))
+
+
+CLASSES = [attrs_class, dataclass, typed_dict, snake_dict, struct, snake_struct, model]
+MADE = [attrs_class, dataclass, snake_struct]
+"""Those that cattrs reads, and no type of JSON is coerced for."""
+NOON = datetime(2024, 5, 31, 12, tzinfo=UTC)
+
+READ: list[tuple[Any, str, Any]] = [
+    (str, '"a"', "a"),
+    (int, "7", 7),
+    (int, "12345678901234567890", 12345678901234567890),
+    (float, "1.5", 1.5),
+    (float, "2", 2.0),
+    (bool, "true", True),
+    (Decimal, "0.1", Decimal("0.1")),
+    (Decimal, "7", Decimal(7)),
+    (Decimal, '"1.50"', Decimal("1.50")),
+    (str | None, "null", None),
+    (Decimal | None, "0.30", Decimal("0.30")),
+    (datetime, '"2024-05-31T12:00:00Z"', NOON),
+    (datetime, '"2024-05-31T14:00:00+02:00"', NOON),
+    (date, '"2024-05-31"', date(2024, 5, 31)),
+    (Status, '"Paid"', Status.PAID),
+    (Literal["a", "b"], '"b"', "b"),
+    (str | int, "7", 7),
+    (list[int], "[1,2]", [1, 2]),
+    (list[str | None], '["a",null]', ["a", None]),
+    (dict[str, int], '{"a":1}', {"a": 1}),
+    (tuple[int, ...], "[1,2]", (1, 2)),
+    (set[int], "[1,2]", {1, 2}),
+    (Any, '{"a":[1.5,null]}', {"a": [1.5, None]}),
+    (dict[str, Any], '{"a":1.5}', {"a": 1.5}),
+    (list[Any], "[1.5]", [1.5]),
+]
+READ_BY_CATTRS: list[tuple[Any, str, Any]] = [
+    (Decimal, "0.12345678901234567890123", Decimal("0.12345678901234567890123")),
+    (Decimal, "12345678901234567890.12", Decimal("12345678901234567890.12")),
+    (datetime, '"2024-05-31T12:00:00.0000001Z"', NOON),
+    (datetime, '"2024-05-31T12:00:00"', NOON),
+    (datetime, '"9999-12-31T23:59:59.9999999"', datetime.max.replace(tzinfo=UTC)),
+    (datetime, '"9999-12-31T23:59:59-05:00"', datetime.max.replace(tzinfo=UTC)),
+    (date, '"2024-05-31T00:00:00Z"', date(2024, 5, 31)),
+    (date, '"2024-05-31T00:00:00.000"', date(2024, 5, 31)),
+    (int, "7.0", 7),
+    (Decimal | str, "1.25", Decimal("1.25")),
+    (float | str, "1.25", 1.25),
+    (Line, '{"unitAmount":0.10,"more":1}', Line(Decimal("0.10"))),
+    (list[Line], '[{"unitAmount":1,"description":"a"}]', [Line(Decimal(1), "a")]),
+    (dict[str, Line | None], '{"a":null}', {"a": None}),
+    (Sequence[Line], '[{"unitAmount":1}]', [Line(Decimal(1))]),
+    (Mapping[str, Line], '{"a":{"unitAmount":1}}', {"a": Line(Decimal(1))}),
+]
+REFUSED: list[tuple[Any, str]] = [
+    *((str, "7"), (str, "null"), (str, "true"), (int, '"7"'), (int, "true"), (int, "1.5")),
+    *((float, '"1.5"'), (float, "true"), (bool, '"true"'), (bool, "1"), (Decimal, "true")),
+    *((Decimal, '"one"'), (Decimal, '"NaN"'), (datetime, "7"), (datetime, '"soon"')),
+    *((date, '"2024-05-31T12:00:00Z"'), (date, "7"), (Status, '"Lost"'), (Literal["a"], '"b"')),
+    *((str | int, "true"), (str | int, "1.5"), (list[int], '["1"]'), (dict[str, int], "[]")),
+    *((Line, "[]"), (Line, "{}"), (list[Line], '[{"unitAmount":"x"}]')),
+]
+
+
+def read(kind: Any, text: str, **options: Any) -> Any:
+    (item,) = ItemReader.of(kind, **options).values(iter([text.encode()]))
+    return item
+
+
+def field_of(item: Any) -> Any:
+    if isinstance(item, dict):
+        return next(iter(item.values()))
+    return item.some_field
+
+
+@pytest.mark.parametrize("make", CLASSES)
+@pytest.mark.parametrize(("kind", "text", "value"), READ)
+def test_any_class_reads_any_field(
+    make: Callable[[Any], Any], kind: Any, text: str, value: Any
+) -> None:
+    """``some_field`` from ``someField``, of the type that its annotation says."""
+    found = field_of(read(make(kind), f'{{"someField":{text},"other":1}}'))
+
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize(("kind", "text", "value"), READ_BY_CATTRS)
+def test_classes_read_digits_dates_and_classes(
+    make: Callable[[Any], Any], kind: Any, text: str, value: Any
+) -> None:
+    """Exactly: all digits, times in UTC cut to microseconds, days with midnight, nested classes."""
+    found = field_of(read(make(kind), f'{{"someField":{text}}}'))
+
+    assert found == value or tuple(found) == tuple(value)
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize(("kind", "text"), REFUSED)
+def test_nothing_is_coerced(make: Callable[[Any], Any], kind: Any, text: str) -> None:
+    """What has another type is an error that says where."""
+    reader, raw = ItemReader.of(make(kind)), f'{{"someField":{text}}}'.encode()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of cattrs, or of the class
+        reader.decode(raw)
+
+    what, path = reader.reason(raw, caught.value)
+    assert what
+    assert path.startswith("$")
+
+
+@pytest.mark.parametrize("make", [one for one in CLASSES if one is not snake_dict])
+@pytest.mark.parametrize(("kind", "text", "value"), READ)
+def test_what_was_read_is_written_as_it_was(
+    make: Callable[[Any], Any], kind: Any, text: str, value: Any
+) -> None:
+    """Under the service's names; numbers are numbers, and dates are ISO 8601."""
+    body = encode_record(read(make(kind), f'{{"someField":{text}}}'))
+
+    (name, found), *others = json.loads(body, parse_float=Decimal).items()
+    assert (name, others) == ("someField", [])
+    if kind is datetime:
+        assert datetime.fromisoformat(found) == value
+    elif kind is Decimal:
+        assert (Decimal(found), type(found)) in ((value, Decimal), (value, int))
+    elif not isinstance(value, Enum):
+        assert found == json.loads(text, parse_float=Decimal)
+
+
+# What a class says of itself
+
+
+def positive(_: Any, attribute: Any, value: Any) -> None:
+    if value <= 0:
+        raise ValueError(f"{attribute.name} must be positive")
+
+
+def upper(text: str) -> str:
+    return text.upper()
+
+
+@attrs.define
+class Invoice:
+    total: Decimal = attrs.field(validator=positive)
+    _key: str = attrs.field(default="none")
+    lines: list[Line] = attrs.field(factory=list)
+    upper: str = attrs.field(default="a", converter=upper)
+    twice: Decimal = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.twice = self.total * 2
+
+
+def test_a_class_makes_its_items() -> None:
+    """By its own ``__init__``: defaults, factories, converters, private names, validators."""
+    invoice = read(Invoice, '{"total":1.5,"key":"k","upper":"b"}')
+
+    assert invoice == Invoice(Decimal("1.5"), "k", [], "b")
+    assert (invoice.upper, invoice.twice) == ("B", Decimal("3.0"))
+    assert read(Invoice, '{"total":1}')._key == "none"
+    reader = ItemReader.of(Invoice)
+    with pytest.raises(ValueError, match="total must be positive") as caught:
+        reader.decode(b'{"total":-1}')
+    assert "total must be positive" in reader.reason(b'{"total":-1}', caught.value)[0]
+
+
+def test_an_error_says_where() -> None:
+    """In a nested list too."""
+    reader, raw = (
+        ItemReader.of(Invoice),
+        b'{"total":1,"lines":[{"unitAmount":1},{"unitAmount":"x"}]}',
+    )
+    with pytest.raises(TypeError) as caught:
+        reader.decode(raw)
+
+    what, path = reader.reason(raw, caught.value)
+    assert "'x'" in what
+    assert path == "$.lines[1].unit_amount"
+
+
+@attrs.frozen
+class Tree:
+    name: str
+    children: list[Tree] = attrs.Factory(list)
+
+
+@attrs.frozen
+class Box(Generic[T]):
+    held_item: T
+
+
+class Partial(TypedDict):
+    id: str
+    due_date: NotRequired[date]
+
+
+def test_more_kinds_of_classes() -> None:
+    """One that contains itself, a generic one with its type, and keys that may be missing."""
+    tree = read(Tree, '{"name":"a","children":[{"name":"b"}]}')
+    assert tree == Tree("a", [Tree("b")])
+    assert read(Box[Line], '{"heldItem":{"unitAmount":1}}') == Box(Line(Decimal(1)))
+    assert read(Partial, '{"id":"1"}') == {"id": "1"}
+    assert read(Partial, '{"id":"1","dueDate":"2024-05-31"}')["due_date"] == date(2024, 5, 31)
+
+
+@pytest.mark.parametrize("make", [lambda kind: None, attrs_class, dataclass, snake_struct, struct])
+def test_fractions_without_annotation(make: Callable[[Any], Any]) -> None:
+    """Are floats, or Decimals if the list says so."""
+    text = '{"someField":{"a":[0.10]}}'
+    for numbers, value in (("float", 0.1), ("decimal", Decimal("0.10"))):
+        item = read(make(Any), text, numbers=numbers)
+        found = field_of(item)["a"][0]
+        assert (found, type(found)) == (value, type(value))
+
+
+class Snake(pydantic.BaseModel):
+    due_date: str
+
+
+@attrs.frozen
+class WithModel:
+    inner: Snake
+
+
+@attrs.frozen
+class Undefined:
+    some: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        *((int, "must be an attrs class"), (dict, "must be an attrs class"), (7, "must be")),
+        *((Snake, "alias_generator=to_camel"), (WithModel, "a pydantic model")),
+        *((Undefined, "Nowhere"), (attrs_class(complex), "complex")),
+        *((attrs_class(datetime | str), "datetime"), (attrs_class(Callable[[], int]), "Callable")),
+    ],
+)
+def test_a_model_that_cannot_work_is_refused(kind: Any, what: str) -> None:
+    """When the list is made, with the reason."""
+    with pytest.raises(ConfigurationError, match=r"model=.*cannot be read") as caught:
+        unopened(model=kind)
+
+    assert what in str(caught.value)
+
+
+def test_pydantic_says_what_is_wrong() -> None:
+    """By its own words, with its own path."""
+    reader = ItemReader.of(model(list[int]))
+    with pytest.raises(pydantic.ValidationError) as caught:
+        reader.decode(b'{"someField":[1,"x"]}')
+
+    what, path = reader.reason(b"", caught.value)
+    assert "valid integer" in what
+    assert path == "$.someField[1]"
+
+
+# Writing
+
+
+class Camel(msgspec.Struct, rename="camel", omit_defaults=True):
+    unit_amount: Decimal
+    some_text: str = ""
+
+
+class Plain(msgspec.Struct):
+    unit_amount: Decimal
+
+
+@dataclasses.dataclass
+class Data:
+    due_date: date
+    line_items: list[Any]
+    _hidden: str = dataclasses.field(default="x", init=False)
+
+
+def test_nested_objects_are_written_with_the_services_names() -> None:
+    """Classes of all kinds in each other, in dicts, lists, sets and tuples."""
+    record = {
+        "data": Data(date(2024, 5, 31), [Line(Decimal("0.10")), Camel(Decimal(1))]),
+        "plain": (Plain(Decimal("1e-7")),),
+        "set": {3, 1, 2},
+        "model": model(Decimal)(some_field=Decimal("1.50")),
+        Decimal(1): None,
+    }
+
+    assert json.loads(encode_record(record), parse_float=str) == {
+        "data": {
+            "dueDate": "2024-05-31",
+            "lineItems": [{"unitAmount": "0.10", "description": None}, {"unitAmount": 1}],
+        },
+        "plain": [{"unitAmount": "1E-7"}],
+        "set": [1, 2, 3],
+        "model": {"someField": "1.50"},
+        "1": None,
+    }
+
+
+def test_numbers_of_numpy_and_pandas_are_written() -> None:
+    """Scalars, arrays and timestamps, as Python's own would be."""
+    import numpy as np
+    import pandas as pd  # type: ignore[import-untyped]  # has no types here
+
+    record = {
+        "a": np.float64(1.5),
+        "b": np.int64(7),
+        "c": np.bool_(True),
+        "d": np.array([1, 2]),
+        "e": pd.Timestamp("2024-05-31T12:00:00Z"),
+        "f": np.str_("x"),
+    }
+
+    assert encode_record(record) == (
+        b'{"a":1.5,"b":7,"c":true,"d":[1,2],"e":"2024-05-31T12:00:00Z","f":"x"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        ({"a": float("nan")}, r"\$\.a is nan"),
+        ({"a": [Decimal("Infinity")]}, r"\$\.a\[0\] is Infinity"),
+        ({"a": {"b": object()}}, r"at \$\.a\.b"),
+        ({"a": complex(1)}, r"at \$\.a"),
+        ([1], "must be an object"),
+        ("text", "must be an object"),
+        (Snake(due_date="x"), "alias_generator"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused(record: Any, what: str) -> None:
+    """With the place."""
+    with pytest.raises(InvalidRecord, match=what):
+        encode_record(record)
+
+
+def test_a_record_that_contains_itself_is_refused() -> None:
+    """And does not recurse for ever."""
+    record: dict[str, Any] = {}
+    record["self"] = record
+
+    with pytest.raises(InvalidRecord, match="contains itself"):
+        encode_record(record)
