@@ -39,7 +39,6 @@ from integration_sdk.sandbox._service import (
     REMOVAL,
     DialectName,
     Service,
-    Spelling,
     checked_settings,
 )
 
@@ -79,14 +78,13 @@ class Sandbox:
             data is not ready (409). None: one in ten.
         seed: The same seed gives the same books, identifiers and faults.
         dialect: ``document`` (the interface document's) or ``published`` (today's public API).
-        spelling: Name of an operation's connection field; None for the dialect's own.
         api_key: None for one made from the seed.
         free_plan: An account of the free plan: 50 companies, a sync a day, 365 days.
         account_age_days: Age of the account at the start.
         legacy_removed: Whether, or after which day, the legacy bank endpoints are gone.
         push_seconds: Least and most seconds that asynchronous platforms take for a push.
-        daily_quota: Requests a day, True for the published 1,000 x (1 + companies), False to count
-            none. None: the ``published`` dialect counts and tells, and refuses nothing.
+        daily_quota: Requests a day; more are refused. None: the ``published`` dialect counts them
+            against 1,000 x (1 + companies), tells, and refuses nothing.
         starts: What the service's clock shows at the start; None for the time of day.
         remember: How many of the latest requests `requests` keeps; 0 for none.
         host: Where to listen.
@@ -110,13 +108,12 @@ class Sandbox:
         unlinked: int | None = None,
         seed: int = 0,
         dialect: DialectName = "document",
-        spelling: Spelling | None = None,
         api_key: str | None = None,
         free_plan: bool = False,
         account_age_days: float = 0,
         legacy_removed: bool | date = REMOVAL,
         push_seconds: tuple[float, float] = (0.05, 0.3),
-        daily_quota: int | bool | None = None,
+        daily_quota: int | None = None,
         starts: datetime | None = None,
         remember: int = 50_000,
         host: str = "127.0.0.1",

@@ -38,30 +38,7 @@ _OTHERS = 60
 THOUSAND, ODD_ONE = 1000, 23
 
 
-_FIRST = [
-    "Alder",
-    "Beacon",
-    "Cinder",
-    "Dovetail",
-    "Elm",
-    "Foxglove",
-    "Greystone",
-    "Ironbridge",
-    "Jackdaw",
-    "Kestrel",
-]
-_SECOND = [
-    "Analytics",
-    "Builders",
-    "Coffee",
-    "Design",
-    "Electrical",
-    "Freight",
-    "Glass",
-    "Hotels",
-    "Joinery",
-    "Tyres",
-]
+_FIRST, _SECOND = EXAMPLES["first"].split(), EXAMPLES["second"].split()
 _LEGAL = ("Ltd", "LLP", "Inc", "GmbH", "& Sons", "plc", "SA", "BV", "AG", "Oy")
 _THINGS = ("Consulting, day rate", "Site survey", "Ash worktop, 3.2 m", "Drive belt", "Support")
 

@@ -119,12 +119,10 @@ class Operation:
 class Wording:
     """How operations are written as JSON, which depends on the dialect.
 
-    Args:
-        connection_name: ``dataConnectionId`` or ``dataConnectionKey``.
-        published: Leave out ``data``; add ``statusCode``, ``errorMessage`` and ``changes``.
+    The *published* one calls the connection ``dataConnectionKey``, leaves out ``data``, and adds
+    ``statusCode``, ``errorMessage`` and ``changes``.
     """
 
-    connection_name: str
     published: bool
 
     @property
@@ -144,7 +142,7 @@ class Wording:
         body: dict[str, Any] = {
             "pushOperationKey": op.key,
             "companyId": op.company,
-            self.connection_name: op.connection,
+            "dataConnectionKey" if self.published else "dataConnectionId": op.connection,
             "dataType": option_name(op.data_type),
             "status": op.status,
             "requestedOnUtc": iso(op.requested, digits=7),

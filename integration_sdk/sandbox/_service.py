@@ -51,7 +51,6 @@ Span = tuple[float, float]
 Seconds = float | Span
 """A fixed number of seconds, or a random one between two."""
 DialectName = Literal["document", "published"]
-Spelling = Literal["dataConnectionId", "dataConnectionKey"]
 FREE_COMPANIES, FREE_DAYS, DAY = 50, 365, 86_400
 REMOVAL = date(2023, 4, 10)
 """The day after which the legacy bank endpoints are gone ("Versioning", rule 2)."""
@@ -90,13 +89,12 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
     unlinked: Whole | None
     seed: int
     dialect: DialectName
-    spelling: Spelling | None
     api_key: Annotated[str, Meta(min_length=1)] | None
     free_plan: bool
     account_age_days: Duration
     legacy_removed: bool | date
     push_seconds: Span
-    daily_quota: Whole | bool | None
+    daily_quota: Whole | None
     starts: datetime | None
     remember: Whole
     host: str
@@ -109,10 +107,8 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def quota(self) -> int | None:
         """Requests a day; None where they are not counted."""
-        asked = self.is_published if self.daily_quota is None else self.daily_quota
-        if isinstance(asked, bool):
-            return 1_000 * (1 + self.companies) if asked else None
-        return asked
+        usual = 1_000 * (1 + self.companies) if self.is_published else None
+        return usual if self.daily_quota is None else self.daily_quota
 
 
 def checked_settings(**given: Any) -> Settings:
@@ -171,8 +167,7 @@ class Service:
         self.companies = {company.id: company for company in first}
         self.refreshes: list[Refresh] = []
         self.ledger = Ledger(self._take_effect)
-        usual = "dataConnectionKey" if settings.is_published else "dataConnectionId"
-        self.wording = Wording(settings.spelling or usual, settings.is_published)
+        self.wording = Wording(settings.is_published)
         self.sync_settings: dict[str, Any] | None = None
         self._records = {
             list_name(kind): list(map(encode, rows)) for kind, rows in settings.records.items()
@@ -322,17 +317,13 @@ class Service:
 
     def _take_effect(self, operation: Operation) -> None:
         """Apply *operation* to the books, if its record still exists."""
-        # The company may have been deleted since the request.
-        there = operation.company in self.companies
-        operation.problems = self._missing(operation) if there else ()
+        operation.problems = self._missing(operation)
         if operation.problems:
             return
         before, record = operation.record_id, {}
         if operation.verb in {"POST", "PUT"}:
             record = operation.as_kept(lambda: new_uuid(self.chance))
         operation.data = encode(record)
-        if not there:
-            return
         records = self._records_of(operation)
         match operation.verb:
             case "POST" if operation.account_id is not None:

@@ -6,4 +6,71 @@ from typing import Final
 
 from tests.support.fault import Fault
 
-FAULTS: Final[dict[str, Fault]] = {}
+FAULTS: Final[dict[str, Fault]] = {
+    "data below a connection is read below the company too": Fault(
+        "sandbox/_endpoints.py",
+        'DATA_TYPES[list_name(kind)].place not in {place, "both"}',
+        "False",
+        "sandbox_routes",
+        "_records",
+    ),
+    "a deadline is not kept": Fault(
+        "sandbox/_pushes.py",
+        "operation.ends > operation.deadline",
+        "False",
+        "sandbox_pushing",
+        "Ledger.settle",
+    ),
+    "a throttled answer is kept for its idempotency key": Fault(
+        "sandbox/_front.py", "found.status == 429", "False", "sandbox_faults", "Replays.through"
+    ),
+    "a text equals a number": Fault(
+        "sandbox/_lists.py",
+        "found if kind in {None, type(found)} else None",
+        "found",
+        "sandbox_routes",
+        "_comparable",
+    ),
+    "a search shows records of different moments": Fault(
+        "sandbox/_records.py",
+        "dict(self._written)",
+        "self._written",
+        "sandbox_lists",
+        "DataSet.answer",
+    ),
+    "a fault skips calls that it does not concern": Fault(
+        "sandbox/_rules.py",
+        "bool(pattern.search(text) and only.search(text))",
+        "bool(pattern.search(text))",
+        "sandbox_faults",
+        "_matcher",
+    ),
+    "the page's calls need no key": Fault(
+        "sandbox/_front.py",
+        "check_key(self._service, call)",
+        "None",
+        "sandbox_page",
+        "Control.respond",
+    ),
+    "DELETE of some faults ends all": Fault(
+        "sandbox/_rules.py",
+        '[rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]',
+        "[]",
+        "sandbox_faults sandbox_page",
+        "Faults.end_listed",
+    ),
+    "a forged notification has a valid proof": Fault(
+        "sandbox/_notices.py",
+        'letter.forged == "secret"',
+        "False",
+        "sandbox_notifications",
+        "_headers",
+    ),
+    "own records are not filtered by what only some of them have": Fault(
+        "sandbox/_records.py",
+        "() if source.sample else source.rows(0, source.count)",
+        "()",
+        "sandbox_routes",
+        "DataSet._selected",
+    ),
+}

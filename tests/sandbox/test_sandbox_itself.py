@@ -131,7 +131,6 @@ remember=-1 | remember cannot be -1
 port=70_000 | port cannot be 70000: Expected `int` <= 65535
 port=-1 | port cannot be -1: Expected `int` >= 0
 dialect='klingon' | dialect cannot be 'klingon': .* document, published
-spelling='connection' | spelling cannot be .* one of dataConnectionId,
 push_seconds=(2, 1) | push_seconds cannot be .* least <= most
 push_seconds=5 | push_seconds cannot be 5: Expected `\\(least, most\\)`
 push_seconds=('a', 'b') | push_seconds cannot be

@@ -155,6 +155,25 @@ async def test_a_long_search_lets_others_by() -> None:
     assert (other.status, overtaken, found.body["totalResults"]) == (200, True, 0)
 
 
+async def test_a_search_shows_the_list_as_it_was_when_it_began() -> None:
+    """What is edited and deleted meanwhile is shown as it was; nothing is missing or twice."""
+    async with serving(invoices=5_000) as http:
+        records = http.sandbox.data_set(http.first.id, "invoices")
+        ids = records.ids()
+        path = f"{http.company}/data/invoices"
+        search = asyncio.create_task(http.get(path, query="totalAmount>=0", pageSize=5000))
+        await until(lambda: http.sandbox.most_in_flight)
+        while not search.done():
+            records.edit_at(len(records) - 1, {"note": "late"})
+            records.delete_at(0)
+            await asyncio.sleep(0)
+        found = (await search).body["results"]
+
+    assert [invoice["id"] for invoice in found] == ids
+    assert len(records) < len(ids)
+    assert "late" not in {invoice["note"] for invoice in found}
+
+
 async def test_changed_lists_are_still_right() -> None:
     """After updates, deletes and pushes a page holds what the list holds."""
     async with serving(invoices=20) as http:

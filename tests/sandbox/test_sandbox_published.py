@@ -149,14 +149,6 @@ async def test_operations_are_written_as_published() -> None:
     assert failed["errorMessage"] == failed["validation"]["errors"][0]["message"]
 
 
-@pytest.mark.parametrize("dialect", ["document", "published"])
-@pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])
-async def test_either_spelling_can_be_had(dialect: str, spelling: str) -> None:
-    """ "`dataConnectionId` is called `dataConnectionKey` in every published schema"."""
-    async with serving(dialect=dialect, spelling=spelling) as http:
-        assert (await http.push())[spelling] == http.connection().id
-
-
 # ---------------------------------------------------------------------- idempotency
 
 

@@ -250,6 +250,11 @@ async def test_own_records_are_served_in_place_of_generated_ones() -> None:
         other = f"/companies/{http.sandbox.companies[1].id}/data/invoices"
         assert (await http.get(other)).body["results"] == own
         assert (await http.get(f"{http.company}/data/bills")).body["totalResults"] == 400
+    odd: list[dict[str, Any]] = [{"id": "a", "rate": 2}, {"id": "b", "rate": "1.00"}]
+    async with serving(records={"items": odd}) as http:
+        path = f"{http.company}/data/items"
+        found = [(await http.get(path, query=f"rate{each}")).body for each in (">0", "!=2")]
+        assert [body["results"] for body in found] == [odd[:1], odd[1:]]
     with pytest.raises(ValueError, match="records cannot have 'widgets': give accounts, "):
         Sandbox(records={"widgets": []})
 
