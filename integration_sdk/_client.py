@@ -63,26 +63,25 @@ class Client:
     first call, so you can create it anywhere, even at module level.
 
     All calls of a client share its connections, its rate limits and one polling loop. After a 429
-    or 503 all calls wait, at least for as long as ``Retry-After`` says; if one company alone is
-    refused, only its calls wait. Reads are retried; a write is sent again only if the first
-    request had no effect.
+    or 503 all calls wait, or those of the company that was refused. Reads are retried; a write is
+    sent again only if the first request had no effect.
 
     Example::
 
         async with Client() as client:  # key and URL from the environment
-            company = await client.companies.list().first()
+            company = await client.companies.list().one()
             async for invoice in client.company(company["id"]).data("invoices").list():
                 print(invoice["id"])
 
     Args:
         api_key: The API key, or a function that returns it, sync or async, for keys that rotate.
-            Default: the environment variable ``INTEGRATION_SDK_API_KEY``.
+            Default: the variable ``INTEGRATION_SDK_API_KEY`` of the environment.
         base_url: The URL of the service: ``https://``, or any on this machine. Default: the
-            environment variable ``INTEGRATION_SDK_BASE_URL``.
+            variable ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Default: `Dialect.document`.
-        timeout: Seconds for a call with all its retries and waits; None for no limit. When they
-            have passed, the call raises `NotSent` or `AnswerLost`. If the service asks to wait for
-            longer, its error is raised at once. In a list the limit is for each page.
+        timeout: Seconds for a call, or a page of a list, with all retries and waits; None for no
+            limit. Then the call raises `NotSent` or `AnswerLost`; if the service asks to wait for
+            longer, its error at once.
         read_timeout: Seconds without a byte of an answer after which the answer counts as lost;
             None for no limit. It matters only if *timeout* is longer.
         retry: How to retry reads, and writes that had no effect; None for no retries. Default: a
@@ -92,17 +91,14 @@ class Client:
         per_company: Concurrent calls for one company, at most.
         connections: Concurrent calls, at most. Reads and writes use separate connections, up to
             this many each.
-        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``. Proxy
-            environment variables are ignored. The proxy sees the host and port of the service,
-            but neither key nor data. An ``http://`` base URL would show it everything, so both
-            must then be on this machine.
-        ssl: An `ssl.SSLContext`, for example one that trusts a private CA:
-            ``ssl.create_default_context(cafile=...)``. False disables certificate checks: use it
-            in tests only, since anyone on the way can then read the API key.
+        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``, which
+            sees host and port of the service, but neither key nor data. Proxy variables of the
+            environment are ignored.
+        ssl: An `ssl.SSLContext`, such as ``ssl.create_default_context(cafile=...)`` for a private
+            CA. False checks no certificate, so that anyone on the way can read the API key.
         notified: True if you pass "Push status changed" notifications to `notify`, as
-            `integration_sdk.webhooks` does. Polling then waits for them: for up to a minute plus
-            half the age of the push, or until two seconds before a wait ends. If none arrive, it
-            polls as usual. With False it relies on notifications only after some have arrived.
+            `integration_sdk.webhooks` does. Polling then waits for them for a while; if none
+            arrive, it polls as usual.
         numbers: How to read fractions: "float", or "decimal" for exact values. It applies to
             records, to the ``data`` of push operations and to `request`. In a model the types of
             the fields decide.
@@ -226,10 +222,7 @@ class Client:
         company_id: str | None = None,
         timeout: float | None = None,
     ) -> PushOperation:
-        """Wait for *push* to end and return its last state.
-
-        Any number of tasks may wait, for the same push or for others. One loop polls for all of
-        them.
+        """Wait for *push* to end and return its last state. One loop polls for all who wait.
 
         Args:
             push: What ``push()`` or ``update()`` returned, or the key of a push.
@@ -241,12 +234,11 @@ class Client:
             exception: ``validation`` holds the reasons.
 
         Raises:
-            ConfigurationError: *push* is neither a push nor a key, *company_id* is missing,
-                or *timeout* is not a number of seconds.
+            ConfigurationError: An argument is wrong or missing.
             NotFound: The service does not know this push.
             ApiError: The service refuses to show it, for example because the account expired.
             WaitExpired: *timeout* passed. The push continues at the service.
-            PollingStopped: The polling loop failed. The push continues; wait again.
+            PushError: The polling loop failed. The push continues; wait again.
             ClientClosed: The client was closed in the meantime.
 
         Source: "States and transitions", rules 1 and 2.
@@ -263,8 +255,7 @@ class Client:
     def notify(self, key: str) -> None:
         """Poll push *key* now, because it may have changed. Any thread may call this.
 
-        A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`. The
-        client's coordinators get the hint as well.
+        A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`.
         """
         self._context.session.call_on_loop(self._poller().notify, key)
 

@@ -179,11 +179,9 @@ class Connection(Resource):
 
         Args:
             data_type: For example ``invoices``.
-            record: A mapping, or an instance of an attrs class, dataclass, pydantic model or
-                msgspec Struct. Mappings are sent as they are. Instances are sent under the names
-                that ``list(model=...)`` reads: ``due_date`` as ``dueDate``, a pydantic field under
-                its alias. Decimals are sent as numbers, dates and times as ISO 8601, bytes as
-                base64.
+            record: A mapping, sent as it is, or an instance of an attrs class, dataclass, pydantic
+                model or msgspec Struct, sent under the names that ``list(model=...)`` reads.
+                Decimals are sent as numbers, dates and times as ISO 8601, bytes as base64.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" checks the record against the push options first.
             idempotency_key: For handlers that may run twice. Within 90 minutes the service answers

@@ -161,7 +161,6 @@ class Listing(Resource, Generic[Item]):
                 client's setting. In a model the types of the fields decide.
 
         Raises:
-            TypeError: There is no such option.
             ConfigurationError: An option has a value that cannot work.
 
         Guides: docs/guides/stream.md, resume.md, models.md, incremental.md.
