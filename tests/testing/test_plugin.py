@@ -134,85 +134,33 @@ async def test_client_and_sandbox_share_clock_and_dialect(
     assert options.properties
 
 
-MARK = "@pytest.mark.asyncio\n@pytest.mark."
-MISTAKES: list[tuple[str, tuple[str, ...], str]] = [
-    (
-        "async def test_it(integration_sandbox): ...",
-        (),
-        "integration_sandbox needs an event loop: pip install pytest-asyncio",
-    ),
-    (
-        f"{MARK}integration_faults('rate_limits')\nasync def test_it(integration_sandbox): ...",
-        ASYNCIO,
-        "integration_faults: there is no fault 'rate_limits'",
-    ),
-    (
-        f"{MARK}integration_faults()\nasync def test_it(integration_sandbox): ...",
-        ASYNCIO,
-        "integration_faults: there is no fault None",
-    ),
-    (
-        f"{MARK}integration_faults('status', route='GET')\n"
-        "async def test_it(integration_sandbox): ...",
-        ASYNCIO,
-        "UsageError: integration_faults: ",
-    ),
-    (
-        f"{MARK}integration_faults('status', 503, rout='GET')\n"
-        "async def test_it(integration_sandbox): ...",
-        ASYNCIO,
-        "UsageError: integration_faults: Unexpected keyword argument 'rout'",
-    ),
-    (
-        f"{MARK}integration_sandbox(companys=1)\nasync def test_it(integration_client): ...",
-        ASYNCIO,
-        "UsageError: integration_sandbox: Sandbox.__init__() got an unexpected keyword",
-    ),
-    (
-        f"{MARK}integration_sandbox(companies=-1)\nasync def test_it(integration_client): ...",
-        ASYNCIO,
-        "UsageError: integration_sandbox: companies cannot be -1",
-    ),
-    (
-        "@pytest.mark.integration_faults('status', 503)\ndef test_it(): ...",
-        (),
-        "integration_faults has no effect without the fixture integration_sandbox or "
-        "integration_client: make it an argument of test_it",
-    ),
-    (
-        f"{MARK}integration_sandbox(companies=1)\nasync def test_it(): ...",
-        ASYNCIO,
-        "integration_sandbox has no effect without the fixture",
-    ),
-    (
-        "def test_it(integration_sandbox): ...",
-        ASYNCIO,
-        "integration_sandbox answers only while the test awaits: make test_it an async",
-    ),
-    (
-        "@pytest.mark.virtual_time\nasync def test_it(): ...",
-        (),
-        "virtual_time works where pytest-asyncio 1.4 or newer runs a test",
-    ),
-    (
-        "@pytest.mark.virtual_time\ndef test_it(): ...",
-        ASYNCIO,
-        "virtual_time has no effect here: make test_it an async function",
-    ),
-    (
-        f"{MARK}virtual_time(start=5)\nasync def test_it(): ...",
-        ASYNCIO,
-        "virtual_time takes no arguments",
-    ),
-]
+NO_LOOP = """
+async def |                                   | integration_sandbox | needs an event loop: pip insta
+def       | integration_faults("status", 503) |                     | has no effect without the fixt
+async def | virtual_time                      |                     | pytest-asyncio 1.4 or newer
+"""
+A_LOOP = """
+async def | integration_faults("rate_limits") | integration_sandbox | no fault 'rate_limits'
+async def | integration_faults()              | integration_sandbox | no fault None
+async def | integration_faults("status")      | integration_sandbox | integration_faults: Missing
+async def | integration_faults("lag", rout=1) | integration_sandbox | integration_faults:
+async def | integration_sandbox(companys=1)   | integration_client  | unexpected keyword argument
+async def | integration_sandbox(companies=-1) | integration_client  | companies cannot be -1
+async def | integration_sandbox(companies=1)  |                     | has no effect without the fixt
+def       |                                   | integration_sandbox | make test_it an async function
+def       | virtual_time                      |                     | make test_it an async function
+async def | virtual_time(start=5)             |                     | virtual_time takes no argument
+"""
 
 
-@pytest.mark.parametrize("options", [(), ASYNCIO])
-def test_a_mistake_says_what_to_do(tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("mistakes", "options"), [(NO_LOOP, ()), (A_LOOP, MODES["auto"][1])])
+def test_a_mistake_says_what_to_do(tmp_path: Path, mistakes: str, options: tuple[str, ...]) -> None:
     """And harms no other test of its project, marked or not."""
-    mistakes = [(code, says) for code, given, says in MISTAKES if given == options]
-    for number, (code, _) in enumerate(mistakes):
-        (tmp_path / f"test_{number}.py").write_text(f"import pytest\n{code}\n")
+    rows = [[part.strip() for part in row.split("|")] for row in mistakes.strip().splitlines()]
+    for number, (kind, mark, argument, _) in enumerate(rows):
+        marked = f"import pytest\n@pytest.mark.{mark}\n" if mark else ""
+        code = f"{marked}{kind} test_it({argument}): ...\n"
+        (tmp_path / f"test_{number}.py").write_text(code)
     (tmp_path / "test_well.py").write_text(
         "import pytest\n@pytest.mark.skip\n@pytest.mark.virtual_time\nasync def test_skipped(): ..."
         "\ndef test_other(): ...\n"
@@ -222,7 +170,7 @@ def test_a_mistake_says_what_to_do(tmp_path: Path, options: tuple[str, ...]) -> 
 
     told = " ".join(output.split())
     assert "1 passed, 1 skipped" in output, output
-    for _, says in mistakes:
+    for *_, says in rows:
         assert says in told, output
 
 
