@@ -48,6 +48,5 @@ from integration_sdk.models import PushRequest as PushRequest
 from integration_sdk.models import PushStatus as PushStatus
 from integration_sdk.models import Quota as Quota
 from integration_sdk.models import RecordRef as RecordRef
-from integration_sdk.models import Severity as Severity
 from integration_sdk.models import Validation as Validation
 from integration_sdk.models import ValidationItem as ValidationItem

@@ -18,9 +18,6 @@ T_co = TypeVar("T_co", covariant=True)
 Extra = Mapping[str, Any]
 
 
-# Pages
-
-
 @frozen(kw_only=True)
 class Links:
     """The navigation links of a page, as the service wrote them (usually relative).
@@ -75,9 +72,6 @@ class ListPage(Generic[T_co]):
         return -(-self.total_results // self.page_size) if self.page_size else 0
 
 
-# Validation, in error bodies and push operations
-
-
 @frozen(kw_only=True)
 class ValidationItem:
     """One validation message: the item, what is wrong with it, and which validator found it."""
@@ -124,9 +118,6 @@ class ErrorBody:
     extra: Extra = Factory(dict)
 
 
-# Rate limits
-
-
 @frozen(kw_only=True)
 class Quota:
     """The last ``X-Rate-Limit-*`` headers seen. Assumed: published, not in the document.
@@ -140,9 +131,6 @@ class Quota:
     limit: int | None = None
     remaining: int | None = None
     reset: datetime | None = None
-
-
-# Answers without JSON
 
 
 @frozen(kw_only=True)
@@ -193,10 +181,9 @@ class RecordRef:
 
 @frozen(kw_only=True)
 class PushChange:
-    """What a push did to one record.
+    """What a push did to one record. Assumed: published, not in the document.
 
     ``type`` is Created, Modified, Deleted, AttachmentUploaded or Unknown.
-    Assumed: not in the document; published by the service.
     """
 
     type: str | None = None
@@ -216,12 +203,7 @@ def _size(record: Any) -> str:
 class PushOperation:
     """One push, as the service last described it.
 
-    Example::
-
-        operation = await client.wait(key, company_id=company_id, timeout=60)
-        if operation.status is PushStatus.FAILED:
-            print(operation.validation)
-        json.dumps(attrs.asdict(operation), default=str)  # times as text
+    ``json.dumps(attrs.asdict(operation), default=str)`` writes it as JSON.
 
     Attributes:
         push_operation_key: Identifies the push; store it.
@@ -418,9 +400,6 @@ class PropertyDescription:
     extra: Extra = Factory(dict)
 
 
-# Problems of a record
-
-
 class ProblemCode(StrEnum):
     """What is wrong, as a code for programs."""
 
@@ -434,13 +413,6 @@ class ProblemCode(StrEnum):
     """The options do not list the property; the platform may drop it."""
 
 
-class Severity(StrEnum):
-    """ERROR: the push would fail. WARNING: it may fail, or lose part of the record."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
 @frozen
 class Problem:
     """A problem in a record, found by checking it against the push options.
@@ -449,18 +421,13 @@ class Problem:
         path: For example ``lineItems[2].quantity``; empty for the record itself.
         code: See `ProblemCode`.
         message: A sentence that says what would be right.
-        severity: See `Severity`.
+        is_error: The push would fail; False: it may fail, or lose part of the record.
     """
 
     path: str
     code: ProblemCode
     message: str
-    severity: Severity = Severity.ERROR
-
-    @property
-    def is_error(self) -> bool:
-        """Whether this is an error, not only a warning."""
-        return self.severity is Severity.ERROR
+    is_error: bool = True
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message

@@ -19,7 +19,7 @@ from integration_sdk._options.description import Choices, Field, read_fields
 from integration_sdk._options.render import FormControl, render_form, render_schema
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import InvalidRecord
-from integration_sdk.models import Problem, ProblemCode, PropertyDescription, Severity
+from integration_sdk.models import Problem, ProblemCode, PropertyDescription
 
 MOST_SUGGESTIONS = 20
 """Problems of one record that come with what was probably meant; it may have thousands of lines."""
@@ -112,7 +112,7 @@ class _Check:
                 known_names = {member.casefold(): member for member in field.members}
                 end = self._end(name, known_names)
                 words = f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
-                self._add(f"{prefix}{name}", ProblemCode.UNLISTED, words, Severity.WARNING)
+                self._add(f"{prefix}{name}", ProblemCode.UNLISTED, words, is_error=False)
         for name, member in field.members.items():
             if member.required and name not in record:
                 self._missing(member, f"{prefix}{name}")
@@ -148,8 +148,7 @@ class _Check:
         must = "must" if choices.closed else "should"
         end = self._end(str(value), choices.spellings)
         words = f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
-        severity = Severity.ERROR if choices.closed else Severity.WARNING
-        self._add(path, ProblemCode.NOT_A_CHOICE, words, severity)
+        self._add(path, ProblemCode.NOT_A_CHOICE, words, is_error=choices.closed)
 
     def _end(self, wrong: str, right: Mapping[str, Any]) -> str:
         """Return the end of a sentence, with the value probably meant, if there is time to search.
@@ -163,10 +162,8 @@ class _Check:
             near = get_close_matches(name, right, n=1)
         return f"; did you mean {_shown(right[near[0]])}?" if near else "."
 
-    def _add(
-        self, path: str, code: ProblemCode, words: str, severity: Severity = Severity.ERROR
-    ) -> None:
-        self.problems.append(Problem(path, code, words, severity))
+    def _add(self, path: str, code: ProblemCode, words: str, *, is_error: bool = True) -> None:
+        self.problems.append(Problem(path, code, words, is_error))
 
 
 def _shown(value: Any) -> str:

@@ -150,18 +150,6 @@ def test_schema_is_valid_and_plain_json(options: PushOptions) -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-@given(OPTIONS)
-def test_form_has_a_control_for_each_property(options: PushOptions) -> None:
-    """Any options give controls, nested like the properties, that are plain data."""
-    controls = options.form()
-
-    assert [control.name for control in controls] == list(options.properties)
-    assert [control.required for control in controls] == [
-        described.required for described in options.properties.values()
-    ]
-    json.dumps([attrs.asdict(control) for control in controls])
-
-
 @given(st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32))
 def test_dates_of_the_schema_are_days(year: int, month: int, day: int) -> None:
     """The pattern for a DateTime takes any day of 31 in a month; 30 February is the platform's."""

@@ -194,20 +194,6 @@ def test_an_id_with_a_dot_is_not_believed() -> None:
     assert not believed(shifted, b"{}")
 
 
-@given(st.binary().filter(lambda body: body != VECTOR_BODY))
-def test_no_other_body_is_believed(body: bytes) -> None:
-    """A signature holds for the bytes it was made for and no others."""
-    assert not believed(VECTOR, body)
-
-
-@given(st.dictionaries(st.sampled_from([*VECTOR, "authorization"]), st.text(), max_size=4))
-def test_made_up_headers_are_not_believed(headers: dict[str, str]) -> None:
-    """Headers made without the secret prove nothing and raise nothing."""
-    receiver = Receiver(print, secrets=SECRET, authorization="shared", clock=lambda: NOW)
-
-    assert receiver.receive(headers, b"{}") == 401
-
-
 @pytest.mark.parametrize(
     ("off", "accepted"), [(-301, False), (-300, True), (300, True), (301, False)]
 )
@@ -223,15 +209,6 @@ def test_secrets_can_be_rotated() -> None:
 
     assert signed_id(theirs, VECTOR_BODY, ours, NOW)
     assert not signed_id(theirs, VECTOR_BODY, ours[:1], NOW)
-
-
-@pytest.mark.parametrize(("before", "accepted"), [(9, True), (10, False)])
-def test_only_the_first_signatures_are_looked_at(before: int, accepted: bool) -> None:
-    """Ten are more than any rotation needs; signatures of other kinds do not count."""
-    ours = VECTOR["webhook-signature"]
-    header = " ".join(["v1a,other"] * 20 + ["v1,AAAA"] * before + [ours])
-
-    assert believed({**VECTOR, "webhook-signature": header}) is accepted
 
 
 # Answering
