@@ -76,20 +76,3 @@ def _leave_locks() -> None:
         os.dup2(null, descriptor, inheritable=False)
     os.close(null)
     _locked.clear()
-
-
-def lock_byte(descriptor: int, number: int, *, wait: bool = False) -> bool:
-    """Lock byte *number* of an open file for this process; return False if another has it."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, number)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def unlock_byte(descriptor: int, number: int) -> None:
-    """Let another process lock the byte."""
-    if fcntl is not None:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, number)

@@ -55,8 +55,12 @@ async def read_on_cluster(
         PullError: The scheduler cannot be reached, or was lost.
     """
     job, cluster = _job(context, options), options.dask
-    address = cluster if isinstance(cluster, str) else cluster.scheduler.address
-    security = None if isinstance(cluster, str) else cluster.security
+    scheduler: Any = cluster
+    if not isinstance(cluster, str | distributed.Client):
+        what = "the address of a scheduler, or a distributed.Client"
+        raise ConfigurationError(f"dask must be {what}, not {cluster!r}")
+    address = cluster if isinstance(cluster, str) else scheduler.scheduler.address
+    security = None if isinstance(cluster, str) else scheduler.security
     connect: Any = distributed.Client
     completed: Any = distributed.as_completed
     try:  # not the caller's own client, which may be of another thread
@@ -67,7 +71,7 @@ async def read_on_cluster(
     left = {f"{run}/{'/'.join(unit.place)}": unit for unit in units}
     futures = dask.map(read_unit, units, key=[*left], job=job, pure=False)
     try:
-        async for future in completed(futures):
+        async for future in completed(futures, loop=dask.loop):
             unit = left[future.key]
             unit.receipt = await _receipt(future)
             yield unit

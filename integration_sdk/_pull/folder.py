@@ -14,7 +14,7 @@ import gzip
 import json
 import os
 import shutil
-import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2s
@@ -28,14 +28,12 @@ from msgspec.structs import replace
 
 from integration_sdk._checks import needed
 from integration_sdk._pull.unit import Batch, Moved, Place, State, Unit
-from integration_sdk._system import lock, lock_byte, sync_directory, unlock, unlock_byte
+from integration_sdk._system import lock, sync_directory, unlock
 from integration_sdk.errors import ConfigurationError, PullError
 
 T = TypeVar("T")
 LINES: Final = 256
 """Lines that are joined at a time: few enough for the cache of a processor."""
-_COLUMNS: Final = 0
-"""Byte of the lock file for columns; the others are units'."""
 _HERE: Final = -100  # AT_FDCWD
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
@@ -54,10 +52,8 @@ class Folder:
     format: str | None = None
     compression: str | None = None
     shared: bool = False
-    _lock: int = field(init=False, default=-1)
-    _units: int = field(init=False, default=-1)
+    _locks: dict[str, int] = field(init=False, factory=dict)
     _kinds: dict[Path, dict[str, str]] = field(init=False, factory=dict)
-    _learning: threading.Lock = field(init=False, factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -84,13 +80,8 @@ class Folder:
         if not settings.exists() and (others or self.shared):
             raise ConfigurationError(f"{self.path} was not written by a pull, it holds {others}")
         state.mkdir(parents=True, exist_ok=True)
-        self._units = os.open(state / ".units", os.O_RDWR | os.O_CREAT, 0o600)
-        if not self.shared:
-            self._lock = os.open(state / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                lock(self._lock)
-            except BlockingIOError:
-                raise ConfigurationError(f"{self.path} is being written by another pull") from None
+        if not self.shared and not self._hold("folder"):
+            raise ConfigurationError(f"{self.path} is being written by another pull")
         if not settings.exists():
             kept = {"format": self.format or "ndjson", "compression": self.compression}
             put(settings, json.dumps(kept).encode())
@@ -108,11 +99,25 @@ class Folder:
     async def aclose(self) -> None:
         """Let another pull write here."""
         self._threads.shutdown()
-        if self._lock >= 0:
-            unlock(self._lock)
-        if self._units >= 0:
-            os.close(self._units)
-        self._lock = self._units = -1
+        for name in [*self._locks]:
+            self._release(name)
+
+    def _hold(self, name: str) -> bool:
+        """Lock what is called so for this folder object; return False if another has it."""
+        place = self.path / "_state/locks" / blake2s(name.encode(), digest_size=8).hexdigest()
+        place.parent.mkdir(exist_ok=True)
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock(descriptor)
+        except BlockingIOError:
+            unlock(descriptor)
+            return False
+        self._locks[name] = descriptor
+        return True
+
+    def _release(self, name: str) -> None:
+        if name in self._locks:
+            unlock(self._locks.pop(name))
 
     async def _do(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -128,7 +133,7 @@ class Folder:
         return await self._do(self._begin, unit, full)
 
     def _begin(self, unit: Unit, full: bool) -> bool:
-        if not lock_byte(self._units, _byte(unit.place)):
+        if not self._hold(str(unit.place)):
             return False
         place, shown, staged = self._places(unit.place)
         unit.saved = place.read_text() if place.exists() else ""
@@ -187,8 +192,7 @@ class Folder:
 
     async def release(self, unit: Unit) -> None:
         """Let others have the unit."""
-        if self._units >= 0:
-            unlock_byte(self._units, _byte(unit.place))
+        self._release(str(unit.place))
 
     def _places(self, place: Place) -> tuple[Path, Path, Path]:
         """Return the file of the unit's state, and the folders of what is shown and staged."""
@@ -230,12 +234,14 @@ class Folder:
         while latest != known:  # again with what other parts have taught meanwhile
             known = latest
             rows = table(items, learned := dict(known))
-            with self._learning:  # of threads; the other lock is of processes
-                lock_byte(self._units, _COLUMNS, wait=True)
+            while not self._hold(f"columns of {data_type}"):
+                time.sleep(0.01)  # in a thread
+            try:
                 latest = json.loads(place.read_bytes()) if place.exists() else {}
                 if latest == known and learned != known:  # on record before they are used
                     put(place, json.dumps(learned).encode())
-                unlock_byte(self._units, _COLUMNS)
+            finally:
+                self._release(f"columns of {data_type}")
         self._kinds[place] = learned
         pq.write_table(rows, file, compression="zstd")
 
@@ -268,8 +274,3 @@ def exchange(one: Path, other: Path) -> None:
         other.rename(one.with_name(f"old-{one.name}"))
     if not other.exists():
         one.rename(other)
-
-
-def _byte(place: Place) -> int:
-    """Return which byte of the lock file stands for *place*."""
-    return 1 + int.from_bytes(blake2s("/".join(place).encode(), digest_size=7).digest())

@@ -195,7 +195,7 @@ async def test_a_bad_record_stops_nobody(
         '{"id":"4","modifiedDate":"%s","note":"old"}',
         '{"id":"4","modifiedDate":"%s","note":"new"}',
         '{"id":"' + "long" * 1_000 + '","modifiedDate":"%s"}',
-        '{"id":"5","modifiedDate":"%s","deep":' + "[" * 500 + "]" * 500 + "}",
+        '{"id":"5","modifiedDate":"%s","deep":' + "[" * 100 + "]" * 100 + "}",
     ]
     books = {"a": {"invoices": [{"n": n, "modifiedDate": STAMP} for n in range(len(bad))]}}
     write = lambda row: bad[row["n"]] % STAMP if "n" in row else json.dumps(row)  # noqa: E731
