@@ -219,9 +219,10 @@ class Session:
 
     async def _carry(self, state: OpenSession, call: Call) -> Reply:
         while True:
-            turned_away = await self._take_turn(state, call)
-            if turned_away is not None:
-                return turned_away
+            if not self._goes_at_once(state, call):
+                turned_away = await self._take_turn(state, call)
+                if turned_away is not None:
+                    return turned_away
             call.last = last = await self._transmit(state, call)
             if isinstance(last, Response) and last.ok:
                 return call.ended(last)
@@ -255,9 +256,16 @@ class Session:
             await self._has_new_key(state, call, last)  # for the next call
         return call.ended(last)
 
+    def _goes_at_once(self, state: OpenSession, call: Call) -> bool:
+        key = self._api_key.authorization
+        if key is None or self.rate is not None:
+            return False
+        call.authorization = key
+        return state.limiter.enter(call, state.loop.time())
+
     async def _take_turn(self, state: OpenSession, call: Call) -> Reply | None:
         """Wait for a turn, and for the API key. If it would come too late, return how it ends."""
-        if not state.limiter.enter(call, state.loop.time()):
+        if call.waiting or not state.limiter.enter(call, state.loop.time()):
             closed_by = await self._wait(state, call, state.turn(call))
             if closed_by is not None:
                 return call.turned_away(closed_by)
@@ -304,9 +312,9 @@ class Session:
             state.give_back(call, limiter.unanswered)
             return reply
         self.quota = reply.quota or self.quota
-        if reply.ok:
+        if is_ok := reply.ok:
             self._budget.earn()
-        if reply.ok or statuses.scope_of(reply.status) is not Scope.LOAD:
+        if is_ok or statuses.scope_of(reply.status) is not Scope.LOAD:
             state.give_back(call, limiter.answered)
         else:
             self._refused(state, call, reply)

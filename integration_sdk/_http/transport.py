@@ -58,7 +58,6 @@ SHORTEST_IN_ERRORS, SHORTEST_IN_DATA = 8, 16
 CONNECT_TIMEOUT: Final = 10.0
 IDLE: Final = {Safety.READ: 30.0, Safety.WRITE: 1.0}
 """Seconds that an unused connection is kept: for writes less than any server's own limit."""
-SENT_AGAIN_BY_AIOHTTP: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _HEADERS: Final[dict[str, str]] = {
     hdrs.ACCEPT: "application/json",
     hdrs.ACCEPT_ENCODING: "gzip",
@@ -117,14 +116,15 @@ class Unusable(aiohttp.ClientConnectionError):
 _BROKEN: Final = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 
 
-async def _no_second_sending(request: aiohttp.ClientRequest, handler: Any) -> Any:
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except _BROKEN as error:
-        lost = Lost(_reason(error))
-    raise lost
+class _Answer(aiohttp.ClientResponse):
+    """Raises `Lost` for a broken connection; aiohttp would send some requests again."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        try:
+            return await super().start(connection)
+        except _BROKEN as error:
+            lost = Lost(_reason(error))
+        raise lost
 
 
 _under_way: ContextVar[Attempt] = ContextVar("integration_sdk_attempt")
@@ -222,7 +222,8 @@ class AiohttpTransport:
             trust_env=False,
             trace_configs=list(self._options.trace_configs),
             request_class=_NotedRequest,
-            middlewares=(_no_second_sending, *self._options.middlewares),
+            response_class=_Answer,
+            middlewares=self._options.middlewares,
         )
 
     @property
@@ -287,8 +288,6 @@ class AiohttpTransport:
             headers[hdrs.CONTENT_TYPE] = request.content_type
         elif request.safety is Safety.WRITE:  # aiohttp would add a content type for no content
             extra["skip_auto_headers"] = (hdrs.CONTENT_TYPE,)
-        if request.method not in SENT_AGAIN_BY_AIOHTTP:
-            extra["middlewares"] = self._options.middlewares
         body = request.body
         return session.request(
             request.method,

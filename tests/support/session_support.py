@@ -119,6 +119,8 @@ async def raw_server(
         server.close()
         await raw.end()
         await server.wait_closed()
+        await asyncio.sleep(0)
+        await raw.end()  # of connections that were accepted meanwhile
 
 
 def unused_port() -> int:
