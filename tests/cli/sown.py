@@ -8,7 +8,7 @@ from tests.support.fault import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
     "what others have chosen reaches the terminal as it is": Fault(
-        "cli/_display.py", "printable(text)", "text", "command_lines", "show"
+        "cli/_display.py", "printable(text)", "text", "pushing", "show"
     ),
     "a refused record does not show in the exit code of a dry run": Fault(
         "cli/_push.py", 'NOT_ALL if found["refused"] else 0', "0", "pushing", "push"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -114,40 +113,6 @@ async def test_a_second_ctrl_c_quits_a_run_that_is_blocked(
     assert len(sandbox.pushes) == posts(sandbox) == 3
 
 
-async def test_a_killed_run_is_finished_by_the_next(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
-) -> None:
-    """kill -9 while pushes are being sent: the same command again doubles and loses none."""
-    sandbox.faults.latency(0.05)
-    source, journal = written(tmp_path / "r", map(invoice, range(40))), tmp_path / "j.db"
-    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
-    async with started(*arguments, sandbox=sandbox) as process:
-        await until(lambda: posts(sandbox) >= 10)
-        process.kill()
-        await ended(process)
-
-    again = await pushed(
-        sandbox, books, source, journal=journal, natural_key="invoiceNumber", patience=2.0
-    )
-
-    assert len(again.lines) == 40
-    numbers = [one.record["invoiceNumber"] for one in sandbox.pushes]
-    assert len(numbers) == len(set(numbers)) >= 40 - again.statuses.count("IN_DOUBT")
-
-
-async def test_ctrl_c_ends_the_wait_for_a_pipe(sandbox: Sandbox, books: Connection) -> None:
-    """Standard input need not come to its end."""
-    async with started("push", "-", *to(books), sandbox=sandbox, stdin=PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(invoice(1)).encode() + b"\n")
-        first = json.loads(await process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(60):
-            assert await process.wait() == 130
-    assert first["status"] == "SUCCESS"
-
-
 async def test_resume_drains_at_ctrl_c_as_push_does(sandbox: Sandbox, tmp_path: Path) -> None:
     """The first one lets `pushes resume` wait on for what is open."""
     away, journal = offline(sandbox), tmp_path / "j.db"
@@ -183,25 +148,6 @@ async def test_ctrl_c_ends_a_pull_and_the_next_goes_on(sandbox: Sandbox, tmp_pat
 
 
 # Outputs that cannot be written
-
-
-async def test_when_nothing_reads_the_outcomes_it_stops_reading(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
-) -> None:
-    """A closed pipe behind it, as of `head -1`, ends the run in order, without a traceback."""
-    sandbox.faults.latency(0.02)
-    source = written(tmp_path / "r", map(invoice, range(1000)))
-    arguments = ["push", str(source), *to(books), "--max-open", "50"]
-    reading, writing = os.pipe()
-    async with started(*arguments, sandbox=sandbox, stdout=writing) as process:
-        os.close(writing)
-        await asyncio.to_thread(os.read, reading, 1)
-        os.close(reading)
-        done = await ended(process)
-    assert done.code == 1
-    assert "Stopped: standard output cannot be written: Broken pipe" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert posts(sandbox) < 1000
 
 
 FULL = {

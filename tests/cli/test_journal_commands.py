@@ -92,16 +92,6 @@ async def test_a_hundred_candidates_are_three_and_a_number(
     assert (await facts(journal))[0]["candidates"] == candidates
 
 
-async def test_what_is_open_waits_for_resume(sandbox: Sandbox, tmp_path: Path) -> None:
-    """The list says which command goes on with it."""
-    journal = tmp_path / "j.db"
-    await left_open(sandbox, offline(sandbox), journal, invoice(1))
-
-    done = await here("pushes", "list", "--journal", journal)
-
-    assert "  OPEN  1  accepted by the service: `pushes resume` waits for it\n" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("decision", "says"),
     [
@@ -173,18 +163,6 @@ async def test_a_database_is_named_without_its_password(sandbox: Sandbox, postgr
 
     assert "pushes in Store('postgresql://" in done.stdout
     assert "s3cret" not in done.stdout
-
-
-async def test_a_schema_of_its_own(sandbox: Sandbox, postgres: Server) -> None:
-    """With --schema each command uses the tables there."""
-    where = await postgres.new_database()
-    await filled(sandbox, where, schema="books")
-
-    listed = await facts(where, "--schema", "books")
-    usual = await here("pushes", "list", "--journal", where)
-
-    assert len(listed) == 4
-    assert usual.stdout.startswith("0 pushes in ")
 
 
 # Beside other programs
