@@ -134,19 +134,11 @@ class Books:
         unit, quantity = _money(chance, 400), Decimal(chance.randrange(1, 12)).quantize(CENT)
         net = (unit * quantity).quantize(CENT)
         tax = (net / 5).quantize(CENT)
+        amounts = {"unit": unit, "quantity": quantity, "net": net, "tax": tax, "total": net + tax}
+        account = {"account": self.ids("accounts")[n % 2], "account_name": _example("name", n % 2)}
         item = {"id": self.ids("items")[n], "name": _example("name", n)}
-        return body(
-            "line",
-            thing=_THINGS[n],
-            unit=unit,
-            quantity=quantity,
-            net=net,
-            tax=tax,
-            total=net + tax,
-            account=self.ids("accounts")[n % 2],
-            account_name=_example("name", n % 2),
-            item=LEFT_OUT if n % 5 == 4 else item,
-        )
+        shown = LEFT_OUT if n % 5 == 4 else item
+        return body("line", **amounts, **account, thing=_THINGS[n], item=shown)
 
 
 class _Maker:
@@ -261,17 +253,17 @@ class _Invoices:
         paid = shares.get(status, ZERO)
         payment = {"currency": "GBP", "totalAmount": paid, "paidOnDate": _midnight(n, later=30)}
         allocation = {"payment": payment, "allocation": {"totalAmount": paid}}
+        amounts = {"net": net, "tax": tax, "total": total, "due": total - paid}
+        optional = {
+            "supplement": LEFT_OUT if n % 5 == 4 else {"content": {}},
+            "more_tax": LEFT_OUT if n % 7 == 6 else ZERO,
+        }
         return body(
             "invoice",
+            **(amounts | optional),
             lines=lines,
-            net=net,
-            tax=tax,
-            total=total,
-            due=total - paid,
             allocations=[allocation] if paid else [],
             currency=chance.choice(("GBP", "GBP", "EUR", "USD")),
-            supplement=LEFT_OUT if n % 5 == 4 else {"content": {}},
-            more_tax=LEFT_OUT if n % 7 == 6 else ZERO,
             status=status,
             note=f"Thank you for your order. Terms: 30 days net. Batch {n}.",
         )

@@ -106,14 +106,8 @@ _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _OPERAND = re.compile(rf"\s*(?:(\{{)|({_NAME})\s*(>=|<=|!=|=|~|>|<)\s*([^&|{{}}]*[^&|{{}}\s]))\s*")
 _BEHIND = re.compile(r"\s*(&&|\|\||\})\s*")
 _PYTHON = {"&&": " and ", "||": " or ", "}": ")", "{": "("}
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-    ">=": operator.ge,
-    "<=": operator.le,
-}
+_COMPARISONS = (operator.eq, operator.ne, operator.gt, operator.lt, operator.ge, operator.le)
+_OPERATORS = dict(zip(("=", "!=", ">", "<", ">=", "<="), _COMPARISONS, strict=True))
 
 
 def _parsed(text: str) -> tuple[list[tuple[str, str, str]], str]:

@@ -38,19 +38,15 @@ class Operation:
     """One push as the service has recorded it.
 
     Attributes:
-        key: ``pushOperationKey``.
-        company: Identifier of the company.
-        connection: Identifier of the connection.
+        key: ``pushOperationKey``; *company* and *connection* are identifiers, too.
         data_type: As the push path names it.
         verb: POST, PUT, DELETE or ATTACH.
         record_id: The record that is changed; for a create, the new record.
         account_id: The bank account of bank transactions.
-        sent: The body as it arrived.
-        shape: What the platform lets clients push.
+        sent: The body as it arrived; *record* is what it holds.
         requested: Service time of the request, in seconds.
         ends: When the platform will have finished; infinite for never.
         problems: Why it fails; empty if it succeeds.
-        notices: The notifications that subscribers get of its end.
         foreign: Whether another client pushed it (`Sandbox.push`).
         status: Pending, Success, Failed or TimedOut, as of the last look.
         completed: Service time at which it ended, or None.

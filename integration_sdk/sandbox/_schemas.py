@@ -232,25 +232,16 @@ class Company:
         return next((one for one in self.connections if one.id == connection_id), None)
 
 
-_NAMES = (
-    *("Amber Kiln Pottery", "Bramble & Finch Catering", "Copperfield Cycles"),
-    *("Dunmore Timber Frames", "Eastgate Dental Care", "Fernhill Garden Centre"),
-    *("Granite Peak Climbing", "Harbour Light Bookshop", "Inkwell Print Works"),
-    "Juniper Road Bakery",
-)
-
-
 def new_company(number: int, chance: random.Random, created: float, *, linked: bool) -> Company:
     """The *number*-th company from the start, connected to every platform if *linked*."""
-    turn, n = divmod(number, len(_NAMES))
-    name = _NAMES[n] + (f" {turn + 1}" if turn else "")
+    names = EXAMPLES["companies"].split("|")
+    turn, n = divmod(number, len(names))
+    name = names[n] + (f" {turn + 1}" if turn else "")
     company = Company(new_uuid(chance), name, created, f"The books of {name}")
-    company.connections = [
-        Connection(new_uuid(chance), company.id, package, created, online=package.pace != "never")
-        for package in PLATFORMS
-    ]
-    if not linked:
-        company.connections.clear()
+    for one in PLATFORMS if linked else ():
+        connection = Connection(new_uuid(chance), company.id, one, created)
+        connection.online = one.pace != "never"
+        company.connections.append(connection)
     return company
 
 

@@ -9,12 +9,14 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import aiohttp
 import pytest
 
 from integration_sdk.sandbox import Answer, Call, Refused, Rule, Sandbox
+from integration_sdk.sandbox._rules import Fault, kinds
 from tests.support.sandbox_support import (
     DELIVERY,
     Http,
@@ -238,6 +240,16 @@ def test_a_listed_fault_that_cannot_be_is_named(text: str, complaint: str) -> No
         faults.add_listed(text.encode())
 
     assert list(faults) == []
+
+
+def test_the_reference_names_every_fault_and_its_arguments() -> None:
+    """Faults have no methods that an editor could show: the page is where they are looked up."""
+    page = files("integration_sdk").joinpath("docs/reference/sandbox.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for name, kind in kinds().items():
+        (row,) = [each for each in rows if f"`{name}`" in each.split("|")[1]]
+        own = set(kind.__struct_fields__) - set(Fault.__struct_fields__)  # type: ignore[attr-defined]
+        assert {f"`{each}`" for each in own - {"processed"}} <= set(re.findall("`[a-z_]+`", row))
 
 
 async def test_rules_are_listed_and_ended() -> None:
