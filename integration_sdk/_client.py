@@ -39,9 +39,9 @@ from integration_sdk._options_given import (
     given,
 )
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
-from integration_sdk._push.poller import Poller
+from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import PushEvent
-from integration_sdk._store.store import Store
+from integration_sdk._store2.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
@@ -269,7 +269,7 @@ class Client:
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         exclusive: bool = False,
-        patience: float = 30.0,
+        search_for: float = 30.0,
         in_doubt: Literal["ask", "resend"] = "ask",
         max_pause: float | None = 600.0,
     ) -> Coordinator:
@@ -301,14 +301,14 @@ class Client:
                 journal answers, and it keeps no data.
             exclusive: True if nobody else pushes to the same connections and data types. The only
                 new push in the list must then be the one whose answer was lost.
-            patience: Seconds to search the list for a push whose answer was lost. While a candidate
-                is still Pending, the search takes up to 20 times as long.
+            search_for: Seconds to search the list for a push whose answer was lost. While a
+                candidate is still Pending, the search takes up to 20 times as long.
             in_doubt: What to do with a push that no list settles. "ask" gives it the outcome
                 IN_DOUBT. "resend" sends it again, on record, if it is a create with a
-                ``natural_key``, no list has shown it for *patience* seconds, and every push of its
-                connection and data type is explained; else it stays IN_DOUBT. It applies to what
-                earlier runs left, too. One record is sent five times at most. The risk is yours: if
-                the first request reaches the service later, the record exists twice.
+                ``natural_key``, no list has shown it for *search_for* seconds, and every push of
+                its connection and data type is explained; else it stays IN_DOUBT. It applies to
+                what earlier runs left, too. One record is sent five times at most. The risk is
+                yours: if the first request reaches the service later, the record exists twice.
             max_pause: Seconds for which the service may ask to wait, at most; None for any. If it
                 asks for longer, for example because a daily quota is spent, a single push is
                 refused with its error, and a run ends with it. ``retry_at`` says when to come
@@ -324,20 +324,12 @@ class Client:
             self._context,
             self._poller(),
             self.dialect,
+            options,
             base_url=self._context.session.base_url,
-            refusals=self._context.session,
+            held_back=self._context.session.held_back,
             # If the client was given no retry=, the coordinator uses its own default.
             retry=FIVE_TIMES if self._retry is _NOT_GIVEN else self._context.settings.retry,
             check=self._check if options.check else None,
-            journal=journal,
-            max_open=options.max_open,
-            leave=options.leave,
-            on_event=options.on_event,
-            fetch_data=options.fetch_data,
-            exclusive=options.exclusive,
-            patience=options.patience,
-            in_doubt=options.in_doubt,
-            max_pause=max_pause,
         )
 
     async def _check(self, request: PushRequest) -> None:
@@ -471,11 +463,11 @@ class Client:
         return self._context.session.quota
 
 
-def _poller(context: RequestContext, *, notified: bool) -> Poller:
+def _poller(context: RequestContext, *, notified: bool) -> Polls:
     """Return the poller of a client and of those derived from it."""
     # A poll that fails is repeated when the schedule says so, which keeps the budget.
     once = evolve(context.settings, retry=RetryPolicy.never())
-    return Poller(
+    return Polls(
         evolve(context, settings=once).send,
         context.dialect,
         notified=notified,

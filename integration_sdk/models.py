@@ -292,6 +292,9 @@ class PushRequest:
         natural_key: The field that identifies the record, in the service's spelling, such as
             ``invoiceNumber``; a dotted path if it is nested. The SDK uses it to find the push again
             if its answer is lost.
+        delete: Whether to delete *record_id*; *record* is then None.
+        attach: A file to attach to *record_id*, as ``(filename, content)`` or
+            ``(filename, content, content_type)``; *record* is then None.
     """
 
     company_id: str
@@ -302,6 +305,10 @@ class PushRequest:
     record_id: str | None = field(default=None, kw_only=True)
     timeout_minutes: int | None = field(default=None, kw_only=True)
     natural_key: str | None = field(default=None, kw_only=True)
+    delete: bool = field(default=False, kw_only=True)
+    attach: tuple[str, bytes] | tuple[str, bytes, str] | None = field(
+        default=None, kw_only=True, repr=_size
+    )
 
 
 class OutcomeStatus(StrEnum):

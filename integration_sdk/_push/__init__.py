@@ -1,15 +1,15 @@
-"""One push, from the caller's record to its outcome, and how many are followed together.
+"""Pushes, from the caller's record to its outcome, and how many are followed together.
 
-Read in this order:
+Read in this order: ``table`` (states, and what one transmission proves), ``holder`` (the life of a
+push), ``carrier`` (one transmission), ``search`` (lost answers, decisions, other workers),
+``evidence`` and ``agreement`` (which listed push is ours), ``polling``, ``wire`` and ``answers``
+(the service as pushes see it), ``outcomes`` and ``push`` (what callers get), ``run`` and
+``coordinator`` (the public block).
 
-* ``table``: the states of a push and what can happen in each; what one transmission proves.
-* ``dispatcher``: carries rows from state to state; the one place that says what a state needs.
-* ``sending``: on record, its turn, sent once, answered. ``search``: what became of a lost answer.
-* ``evidence``, ``agreement``: which listed push is ours (pure).
-* ``wire``, ``answers``: the service as pushes see it, read no further than needed.
-* ``handles``, ``push``, ``outcomes``: what callers hold, and a row in words.
-* ``run``, ``coordinator``: the public block.
-* ``schedule``: whom to poll when (pure). ``poller``: the loop that polls for everybody.
-
-Where a push stands is said by its row in ``_store``; all else here may be lost at any moment.
+* Push: one record on its way. Row: what is recorded of it. Holder: the process that takes it on.
+* Lane: company, connection and data type. Reference: the caller's own name for a push.
+* Natural key: the field that identifies a record. Echo: the record as a push shows it.
+* Doubt: a push whose answer was lost and that no listing has settled.
+* Mark: the newest keys of a company's list before a push was sent.
+* Ghost: a transmission whose push is not identified. Rival: a row with ghosts in the same lane.
 """

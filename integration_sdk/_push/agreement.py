@@ -8,26 +8,30 @@ meaning: 10 equals 10.00 (exact decimals, no floats), ``2024-01-31`` equals
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from re import compile as pattern
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-from attrs import define, field
-
-from integration_sdk._store.row import Row
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
-Place = tuple[str | int, ...]
-"""The names and indexes that lead to a value."""
-AN_OBJECT: Final = "object"
-A_LIST: Final = "list of "
+_LIST_OF: Final = "list of "
+_OBJECT: Final = "object"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _A_NUMBER = pattern(r"-?\d+(?:e-?\d\d?)?")
 """Of those that anybody writes out."""
 _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
+
+
+class Match(Enum):
+    """How an echo compares with a record."""
+
+    AGREES = "it holds what we sent, at the natural key or everywhere"
+    SILENT = "it lacks some of what we sent (platforms drop fields), and contradicts nothing"
+    DIFFERS = "it holds another value"
 
 
 def decode(payload: bytes) -> object:
@@ -35,21 +39,48 @@ def decode(payload: bytes) -> object:
     return _decode(payload)
 
 
-def places(value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield each value of a record as a string, with its place; nulls are left out.
+def match_key(value: str, path: str, echo: Mapping[str, object] | None) -> Match:
+    """Compare an echo with the *value* (a `leaf`) of a natural key."""
+    held = leaf(value_at(echo, path)) if echo else None
+    if held is None:
+        return Match.SILENT
+    return Match.AGREES if as_written(held) == as_written(value) else Match.DIFFERS
 
-    Objects and lists come before their contents, a list with its length.
-    """
-    if isinstance(value, Mapping):
-        yield place, AN_OBJECT
-        for name, inner in value.items():
-            yield from places(inner, (*place, name))
-    elif isinstance(value, list | tuple):
-        yield place, f"{A_LIST}{len(value)}"
-        for index, inner in enumerate(value):
-            yield from places(inner, (*place, index))
-    elif (spelt := leaf(value)) is not None:
-        yield place, spelt
+
+def match_record(sent: object, echo: Mapping[str, object] | None) -> Match:
+    """Compare an echo with a whole record; one without a single value is never recognised."""
+    is_silent, tells = not echo, False
+    for ours, theirs in _pairs(sent, echo):
+        if theirs is None:
+            is_silent = True
+        elif ours != theirs:
+            return Match.DIFFERS
+        tells = tells or not ours.startswith(_LIST_OF)
+    return Match.SILENT if is_silent or not tells else Match.AGREES
+
+
+def _pairs(sent: object, echo: object) -> Iterator[tuple[str, str | None]]:
+    """Yield each value that was sent, with the echo's at the same place; None if that has none."""
+    match sent:
+        case None:
+            return
+        case Mapping():
+            inside = echo if isinstance(echo, Mapping) else {}
+            if echo is not None and inside is not echo:
+                yield _OBJECT, leaf(echo)
+            for name, inner in sent.items():
+                yield from _pairs(inner, inside.get(name))
+        case list():
+            others = echo if isinstance(echo, list | tuple) else []
+            if echo is None and sent:
+                yield f"{_LIST_OF}{len(sent)}", None
+            elif echo is not None:
+                same = others is echo
+                yield f"{_LIST_OF}{len(sent)}", f"{_LIST_OF}{len(others)}" if same else leaf(echo)
+            for index, inner in enumerate(sent):
+                yield from _pairs(inner, others[index] if index < len(others) else None)
+        case _:
+            yield leaf(sent) or "", leaf(echo)
 
 
 def leaf(value: object) -> str | None:
@@ -121,20 +152,6 @@ def value_at(record: object, path: str) -> object:
     return record
 
 
-def says_other(sent: Mapping[str, object], echo: Mapping[str, object]) -> bool:
-    """Whether *echo* has values where a record that was sent has some, and not one of them agrees.
-
-    Platforms change single values as they like; all of them differ in another record's echo only.
-    """
-    told = dict(places(echo))
-    pairs = [
-        (as_written(value), as_written(told[place]))
-        for place, value in places(sent)
-        if place in told and not value.startswith((AN_OBJECT, A_LIST))
-    ]
-    return bool(pairs) and all(ours != theirs for ours, theirs in pairs)
-
-
 def natural_value(payload: bytes | None, path: str | None) -> str | None:
     """Return the `leaf` of the natural key's value; None if no natural key is declared.
 
@@ -150,82 +167,3 @@ def natural_value(payload: bytes | None, path: str | None) -> str | None:
             "give a field that every record has, or None"
         )
     return leaf(value)
-
-
-_NOTHING: Final = frozenset({AN_OBJECT, f"{A_LIST}0"})
-"""Values that an echo may omit: objects, whose contents are compared anyway, and empty lists."""
-
-
-class Said(NamedTuple):
-    """How pushes compare with a row, as two sets; pushes in neither contradict it.
-
-    agreeing: Pushes that hold what we sent, at the natural key or everywhere.
-    silent: Pushes that lack some of what we sent (platforms drop fields), without contradiction.
-    """
-
-    agreeing: int
-    silent: int
-
-
-@define
-class _Column:
-    """What pushes hold at one place: the pushes of each value, and those of any value."""
-
-    holding: dict[str, int] = field(factory=dict)
-    any: int = 0
-
-    def add(self, value: str, push: int) -> None:
-        self.holding[value] = self.holding.get(value, 0) | push
-        self.any |= push
-
-
-_EMPTY = _Column()
-
-
-@define
-class Echoes:
-    """The echoes of some pushes; None or empty for a push without an echo yet."""
-
-    _echoes: Sequence[Mapping[str, object] | None]
-    _by_key: dict[str, _Column] = field(init=False, factory=dict)
-    _by_place: dict[Place, _Column] = field(init=False, factory=dict)
-
-    def compare(self, row: Row) -> Said:
-        """Compare the echoes with what we sent: by the natural key, else value by value."""
-        if row.natural_key is not None:
-            return self._compare_key(row.natural_key, str(row.natural_value))
-        return self._compare_values(decode(row.payload) if row.payload else None)
-
-    def _compare_key(self, path: str, value: str) -> Said:
-        if path not in self._by_key:
-            column = self._by_key[path] = _Column()
-            for push, echo in self._told():
-                held = leaf(value_at(echo, path))
-                if held is not None:
-                    column.add(as_written(held), push)
-        column = self._by_key[path]
-        return Said(column.holding.get(as_written(value), 0), self._all & ~column.any)
-
-    def _compare_values(self, sent: object) -> Said:
-        if not self._by_place:
-            for push, echo in self._told():
-                for place, value in places(echo):
-                    self._by_place.setdefault(place, _Column()).add(value, push)
-        agreeing = self._by_place.get((), _EMPTY).any
-        differing, tells = 0, False
-        for place, value in places(sent):
-            column = self._by_place.get(place, _EMPTY)
-            same = column.holding.get(value, 0)
-            differing |= column.any & ~same
-            if value not in _NOTHING:
-                agreeing &= same
-                tells = tells or not value.startswith(A_LIST)
-        silent = self._all & ~(agreeing | differing)
-        return Said(agreeing, silent) if tells else Said(0, agreeing | silent)
-
-    @property
-    def _all(self) -> int:
-        return (1 << len(self._echoes)) - 1
-
-    def _told(self) -> Iterator[tuple[int, Mapping[str, object]]]:
-        return ((1 << at, echo) for at, echo in enumerate(self._echoes) if echo)

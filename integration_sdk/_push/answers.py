@@ -1,7 +1,7 @@
 """Answers about pushes: what came of sending one, and lists and single ones, read no further than
 needed.
 
-A page of a list can hold 5,000 operations, of which a poll needs two fields, so only those are
+A page of a list can hold 5,000 operations, of which a poll needs three fields, so only those are
 decoded. An operation that turns out to be final is decoded in full, from its own bytes, by a fast
 path for the usual answer: only documented names, and no validation messages. Anything else is
 decoded by `shapes.read_operation`.
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from attrs import frozen
@@ -29,7 +30,7 @@ from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef, Validation
 
 
-class Row(msgspec.Struct, gc=False):
+class Listed(msgspec.Struct, gc=False):
     """What a poll looks at, and the time by which a search tells old pushes from new ones."""
 
     key: str = msgspec.field(name="pushOperationKey")
@@ -53,7 +54,7 @@ class _Next(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    results: list[Row]
+    results: list[Listed]
     links: _Next | None = msgspec.field(name="_links", default=None)
     page_size: int = msgspec.field(name="pageSize", default=0)
 
@@ -62,12 +63,12 @@ class _Raws(msgspec.Struct):
     results: list[msgspec.Raw]
 
 
-_read_page: Final = msgspec.json.Decoder(_Envelope).decode
+_read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 _read_raws: Final = msgspec.json.Decoder(_Raws).decode
 
 
 @frozen
-class Rows:
+class PushPage:
     """One page of a list of pushes.
 
     Attributes:
@@ -76,7 +77,7 @@ class Rows:
         page_size: As reported by the service; 0 if it was not.
     """
 
-    rows: list[Row]
+    rows: list[Listed]
     more: bool
     page_size: int
     _body: bytes
@@ -87,18 +88,18 @@ class Rows:
         return [_or_none(bytes(raws[index]), exact=exact) for index in indexes]
 
 
-def read_rows(body: bytes) -> Rows:
+def read_page(body: bytes) -> PushPage:
     """Return a page of pushes.
 
     Raises:
         MalformedResponse: It is no page envelope, or an operation has no key.
     """
     try:
-        page = _read_page(body)
+        page = _read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"no page of push operations: {error}") from None
     more = page.links is not None and bytes(page.links.next) != b"null"
-    return Rows(page.results, more, page.page_size, body)
+    return PushPage(page.results, more, page.page_size, body)
 
 
 def _or_none(raw: bytes, *, exact: bool) -> PushOperation | None:
@@ -162,6 +163,14 @@ def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
         return _operation(_read_exact(raw) if exact else _read_usual(raw))
     except (msgspec.DecodeError, ValueError, ArithmeticError, KeyError, RecursionError):
         return read_operation(decode_json(raw, exact=exact))
+
+
+def read_any(raw: bytes, *, exact: bool = False) -> PushOperation:
+    """Return one push operation, as far as it can be read; see `read_brief`."""
+    try:
+        return read_full(raw, exact=exact)
+    except MalformedResponse as problem:
+        return read_brief(raw, problem)
 
 
 def read_brief(raw: bytes, problem: MalformedResponse) -> PushOperation:
@@ -245,7 +254,20 @@ def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = F
         retry_after=reply.retry_after,
         operation=operation,
         error=None if operation else _why_not(call, reply),
+        is_moved=_is_moved(call, reply),
     )
+
+
+def _is_moved(call: Request, reply: Response) -> bool:
+    """Whether the answer says that its address takes no requests, so that nothing happened.
+
+    A 303 may follow a push that was carried out, and so may a redirect to another path.
+    """
+    try:
+        path = urlsplit(reply.headers.get("Location", "")).path
+    except ValueError:
+        return False
+    return reply.status in {301, 302} and path.endswith(call.path)
 
 
 def _why_not(call: Request, reply: Response) -> IntegrationError:
@@ -263,14 +285,7 @@ def _acknowledged(reply: Response, *, exact: bool) -> PushOperation | None:
     if reply.status not in ACKNOWLEDGED:
         return None
     try:
-        return read_full(reply.body, exact=exact)
-    except MalformedResponse as problem:
-        return _brief(reply.body, problem)
-
-
-def _brief(body: bytes, problem: MalformedResponse) -> PushOperation | None:
-    try:
-        return read_brief(body, problem)
+        return read_any(reply.body, exact=exact)
     except MalformedResponse:
         return None
 

@@ -1,16 +1,13 @@
 """The push coordinator: sends many records and polls for their outcomes together.
 
-A push is recorded and sent once (`sending`), moved from state to state (`dispatcher`), and polled
-together with all others (`poller`). An outcome is a value, not an exception, whatever the service
-decided. `Coordinator.run` (`run`) adds workers that read the caller's iterable.
+An outcome is a value, not an exception, whatever the service decided. What a push goes through is
+in `holder`; `run` reads the caller's iterable, `search` looks for lost answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from types import TracebackType
@@ -18,35 +15,28 @@ from typing import Any, Final, Literal, Self, get_args, overload
 
 from attrs import evolve
 
-from integration_sdk._checks import is_number, one_of, seconds, true_or_false, whole_number
-from integration_sdk._http import requests
+from integration_sdk._checks import one_of, seconds, whole_number
 from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
-from integration_sdk._push.dispatcher import Dispatcher
-from integration_sdk._push.evidence import in_lane
-from integration_sdk._push.handles import Handles
+from integration_sdk._push.carrier import Carriers
+from integration_sdk._push.holder import CheckRecord, Holder, Policy
 from integration_sdk._push.outcomes import checked
-from integration_sdk._push.poller import Poller
-from integration_sdk._push.push import Push, PushEvent, PushProgress
-from integration_sdk._push.run import RaiseOn, Refusals, Run
-from integration_sdk._push.search import Search
-from integration_sdk._push.sending import CheckRecord, Policy, Sender
-from integration_sdk._push.table import Event, after
-from integration_sdk._push.tasks import log_failure, loop_time
+from integration_sdk._push.polling import Polls
+from integration_sdk._push.push import Push, PushProgress
+from integration_sdk._push.run import HeldBack, RaiseOn, Run
+from integration_sdk._push.search import Search, Workers
 from integration_sdk._push.wire import Service, Wire
-from integration_sdk._store.database import shown
-from integration_sdk._store.row import Evidence, KeyClaimed, Row, Stale, State
-from integration_sdk._store.store import Store, is_path, is_url
-from integration_sdk._store.waiting import to_the_end
+from integration_sdk._store2.journal import Journal
+from integration_sdk._store2.row import State
+from integration_sdk._store2.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
-from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
+from integration_sdk.models import OutcomeStatus, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-Leave = Literal["drain", "detach", "cancel"]
-InDoubt = Literal["ask", "resend"]
 SILENCE: Final = 300.0
 """Seconds that leaving the block waits before it says so; from then on twice as long each time."""
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
@@ -59,98 +49,75 @@ class Coordinator:
 
     Attributes:
         detached: Keys of pushes that are no longer followed. They continue at the service.
-        recovered: Pushes that an earlier run left in the journal and this one continues.
     """
 
     def __init__(
         self,
         service: Service,
-        poller: Poller,
+        polls: Polls,
         dialect: Dialect,
+        options: CoordinatorOptions,
         *,
         base_url: str = "",
-        journal: str | os.PathLike[str] | Store | None = None,
-        exclusive: bool = False,
-        max_open: int = 2000,
-        refusals: Refusals | None = None,
         check: CheckRecord | None = None,
-        leave: Leave = "drain",
-        on_event: Callable[[PushEvent], None] | None = None,
-        fetch_data: bool = False,
-        patience: float = 30.0,
-        in_doubt: InDoubt = "ask",
-        max_pause: float | None = 600.0,
+        held_back: HeldBack = tuple,
         retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        one_of("leave", leave, get_args(Leave))
-        one_of("in_doubt", in_doubt, get_args(InDoubt))
-        true_or_false("exclusive", exclusive)
-        true_or_false("fetch_data", fetch_data)
-        whole_number("max_open", max_open, 1, 10**9)
-        if not (is_number(patience) and 0 <= patience < math.inf):
-            raise ConfigurationError(f"patience must be 0 seconds or more, not {patience!r}")
-        seconds("max_pause", max_pause)
-        if not (on_event is None or callable(on_event)):
-            raise ConfigurationError(f"on_event must be callable, or None, not {on_event!r}")
-        if not (isinstance(journal, Store | None) or is_path(journal) or is_url(journal)):
-            raise ConfigurationError(
-                "journal must be the path of a file, the postgresql:// URL of a database, a Store, "
-                f"or None, not {shown(journal)}"
-            )
-        self._service, self._poller, self._dialect = service, poller, dialect
-        self._base_url = base_url
-        self._store = journal if isinstance(journal, Store) else Store(journal)
+        self._service, self._polls, self._dialect = service, polls, dialect
+        self._options, self._base_url = options, base_url
+        journal = options.journal
+        self._store: Store | None = None
+        if journal is not None:
+            self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
         self._policy = Policy(
-            exclusive=exclusive,
+            exclusive=options.exclusive,
             refuses_with_503=dialect.refuses_with_503,
             path_names=dialect.path_names,
             replays=dialect.idempotency_header is not None,
             retry=retry,
-            longest_pause=math.inf if max_pause is None else max_pause,
-            patience=patience,
-            resends=in_doubt == "resend",
+            longest_pause=options.max_pause,
+            search_for=options.search_for,
+            resends=options.in_doubt == "resend",
         )
-        self._chance, self._refusals = chance, refusals
-        self._check, self._fetch_data, self._on_event = check, fetch_data, on_event
-        self._leave: Leave = leave
-        self._max_open, self._places = max_open, asyncio.Semaphore(max_open)
-        self._dispatcher: Dispatcher | None = None
+        self._check, self._held_back, self._chance = check, held_back, chance
+        self._places = asyncio.Semaphore(options.max_open)
+        self._holder: Holder | None = None
+        self._search: Search
+        self._workers: Workers
         self.detached: tuple[str, ...] = ()
-        self.recovered: tuple[Push, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Coordinator with {self._store}>"
+        return f"<Coordinator with {self._store or 'no journal'}>"
 
     # The block
 
     async def __aenter__(self) -> Self:
-        if self._dispatcher is not None and not self._dispatcher.over:
+        if self._holder is not None and not self._holder.over:
             raise ConfigurationError("this coordinator is open already: use it in its block")
+        journal: Journal | None = None
         try:
-            store = await self._store.lend(base_url=self._base_url, dialect=self._dialect.name)
+            if self._store is not None:
+                journal = await self._store.lend(
+                    base_url=self._base_url, dialect=self._dialect.name
+                )
+            holder = Holder(
+                Wire(self._service, self._dialect),
+                self._polls,
+                journal,
+                self._policy,
+                self._chance,
+                self._options.on_event,
+                self._check,
+                self._options.fetch_data,
+            )
+            Carriers(holder)
+            self._holder, self._search, self._workers = holder, Search(holder), Workers(holder)
+            await self._workers.open()
         except BaseException:
-            if self._store_is_ours:
-                await to_the_end(asyncio.ensure_future(self._store.aclose()))
+            await asyncio.shield(asyncio.ensure_future(self._end()))
             raise
-        d = Dispatcher(
-            store,
-            Wire(self._service, self._dialect),
-            self._poller,
-            Handles(self._on_event),
-            fetch_data=self._fetch_data,
-            exact=self._poller.exact,
-        )
-        d.sender = Sender(d, self._policy, self._check, self._chance)
-        d.search = Search(d, self._policy)
-        try:
-            self.recovered = tuple(await d.companies.recover())
-        except BaseException:
-            await self._end(d)
-            raise
-        self._dispatcher = d
-        self._poller.listeners.add(d.listed)
         return self
 
     async def __aexit__(
@@ -159,74 +126,67 @@ class Coordinator:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        d = self._opened
-        leave = self._leave if kind is None else "detach"
-        d.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
+        holder = self._opened
+        holder.leaving = True
+        holder.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
-            if leave == "drain":
-                await self._drained(d)
+            if kind is None and self._options.leave == "drain":
+                await self._drained(holder)
         finally:
-            self._poller.listeners.discard(d.listed)
-            await self._close(d, leave, abandon=kind is not None)
-
-    async def _drained(self, d: Dispatcher) -> None:
-        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
-        pause = SILENCE
-        while await d.tasks.sleep(pause, d.handles.idle):
-            logger.warning(
-                "leaving the block waits for %d pushes that have not ended; "
-                'wait=, or leave="detach", ends such waits',
-                len(d.handles.unsettled),
-            )
-            pause *= 2
-
-    async def _close(self, d: Dispatcher, leave: Leave, *, abandon: bool) -> None:
-        d.stopped = d.stopped or ClientClosed("this coordinator's block has been left")
-        d.end_runs(d.stopped)  # runs that have begun since
-        if abandon:
-            d.tasks.halt()
-            for task in d.sender.in_line:
-                task.cancel()
-        try:
-            await d.aclose()
-        finally:  # even if cancelled: give everything an outcome and close the journal
-            if leave != "cancel":
-                self.detached += tuple(d.keys)
-            if abandon and self.detached:
-                where = "the journal: open it again" if d.store.durable else "`detached`"
+            self._workers.close()
+            holder.close(ClientClosed("this coordinator's block has been left"))
+            self.detached += holder.open_keys
+            if kind is not None and self.detached:
+                where = "the journal: open it again" if self._store else "`detached`"
                 logger.warning(
                     "an exception ended the block; pushes that continue at the service: %d; "
                     "their keys are in %s",
                     len(self.detached),
                     where,
                 )
-            await self._end(d)
+            try:
+                await holder.join_tasks()
+            finally:  # even if cancelled: to the end, or the journal would stay in use
+                await asyncio.shield(asyncio.ensure_future(self._end()))
 
-    async def _end(self, d: Dispatcher) -> None:
-        """End what still runs, as a crash would, and return the store.
+    async def _drained(self, holder: Holder) -> None:
+        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
+        pause = SILENCE
+        while holder.unsettled:
+            try:
+                async with asyncio.timeout(pause):
+                    await holder.idle.wait()
+            except TimeoutError:
+                logger.warning(
+                    "leaving the block waits for %d pushes that have not ended; "
+                    'wait=, or leave="detach", ends such waits',
+                    len(holder.unsettled),
+                )
+                pause *= 2
 
-        To the end, also if the caller is cancelled at each of its steps, as by anyio's scopes:
-        otherwise nobody could act for the companies whose leases stay behind.
-        """
-        d.let_go_of_all()
-        await to_the_end(asyncio.ensure_future(self._end_and_return_store(d)))
-
-    async def _end_and_return_store(self, d: Dispatcher) -> None:
+    async def _end(self) -> None:
+        """End what still runs, as a crash would, and return the store."""
         try:
-            await d.tasks.end()
-            await d.store.release()
+            if self._holder is not None:
+                await self._holder.end()
         finally:
-            await self._store.take_back()
-            if self._store_is_ours:
-                await self._store.aclose()
+            if self._store is not None:
+                await self._store.take_back()
+                if self._store_is_ours:
+                    await self._store.aclose()
 
     @property
-    def _opened(self) -> Dispatcher:
-        if self._dispatcher is None:
+    def _opened(self) -> Holder:
+        if self._holder is None:
             raise ConfigurationError(
                 "open the coordinator first: async with client.coordinator() as pushes"
             )
-        return self._dispatcher
+        return self._holder
+
+    @property
+    def recovered(self) -> tuple[Push, ...]:
+        """Pushes of earlier runs, and of workers that died, which this coordinator continues."""
+        return tuple(self._holder.recovered) if self._holder else ()
 
     # Pushing
 
@@ -266,29 +226,26 @@ class Coordinator:
             ClientClosed: The block was left, or the client is closed.
         """
         seconds("wait", wait)
-        d = self._opened
+        holder = self._opened
         push = Push(checked(request), wait=wait, on_outcome=self._free)
         await self._places.acquire()
-        if why := d.begin():
+        if why := holder.begin():
             self._places.release()
             raise fresh_copy(why)
-        d.handles.enter(push)
-        work = d.tasks.start(d.sender.push(push))
+        holder.accept(push)
         try:
-            await asyncio.wait([work])
+            while not holder.is_answered(push):
+                await push._next_change()
         except asyncio.CancelledError:  # it goes on
-            work.add_done_callback(log_failure)
+            holder.keep_on_record(push)
             raise
-        broken = None if work.cancelled() or work.exception() else work.result()
-        if broken is not None:
-            raise broken
-        while not d.sender.is_answered(push):  # another process sends it, or another task
-            await push._next_change()
         outcome = push.outcome
         if outcome and outcome.status is OutcomeStatus.INVALID:
             outcome.raise_for_status()
         error = outcome.error if outcome and not push.key else None
-        if error and (outcomes.ends_all(error) or outcomes.may_pass(error) or error is d.stopped):
+        if error and (
+            outcomes.ends_all(error) or outcomes.may_pass(error) or error is holder.stopped
+        ):
             raise fresh_copy(error)
         return push
 
@@ -342,13 +299,11 @@ class Coordinator:
         seconds("wait", wait)
         if total is not None:
             whole_number("total", total, 0, 10**12)
-        d = self._opened
         run = Run(
-            d,
-            d.sender,
+            self._opened,
             self._places,
-            self._refusals,
-            max_open=self._max_open,
+            self._held_back,
+            max_open=self._options.max_open,
             wait=wait,
             ordered=ordered,
             raise_on=raise_on,
@@ -373,34 +328,35 @@ class Coordinator:
         """
         if not isinstance(reference, str):
             raise ConfigurationError(f"reference must be a str, not {reference!r}")
-        d = self._opened
-        if not d.store.durable:
+        holder = self._opened
+        if holder.journal is None:
             raise ConfigurationError(
                 "find() needs a journal: pass journal= to client.coordinator()"
             )
-        if d.over:
+        if holder.closing:
             raise ClientClosed("this coordinator's block has been left")
-        found = await d.store.rows(reference=reference)
-        if not found:
-            return None
-        # A superseded row comes before the one that superseded it, or is the last by decision.
-        row = d.rows.get(found[-1].id, found[-1])
-        for held in d.handles.of(row.id):
+        live = holder.references.get(reference)
+        for held in live.pushes if live else ():
             return held
-        push = Push(outcomes.from_row(row, exact=d.exact), intent=row.id)
-        push._settle(outcomes.standing(push.request, row, d.wire.dialect))
-        return push
+        found = [live.row] if live else await holder.journal.rows(references=[reference])
+        for row in found:
+            push = Push(outcomes.from_row(row, exact=self._polls.exact), intent=row.id)
+            push._settle(outcomes.standing(push.request, row, self._dialect))
+            return push
+        return None
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
-        self._opened.poller.notify(key)
+        self._opened.polls.notify(key)
 
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got. Reading it is cheap."""
-        d = self._opened
-        return d.handles.tally.progress(
-            loop_time(), sending=d.crowd.total(), still_open=len(d.keys)
+        holder = self._opened
+        return holder.tally.progress(
+            asyncio.get_running_loop().time(),
+            sending=holder.waiting,
+            still_open=len(holder.open_keys),
         )
 
     def detach(self) -> tuple[str, ...]:
@@ -415,8 +371,9 @@ class Coordinator:
     @property
     def in_doubt(self) -> tuple[Push, ...]:
         """Pushes that are IN_DOUBT or still being searched for; each has an ``intent``."""
-        d = self._opened
-        return tuple(push for row in d.doubts() for push in d.handles.of(row.id)[:1])
+        lives = self._opened.live.values()
+        doubts = [one for one in lives if one.row.state in {State.LOST, State.DOUBT}]
+        return tuple(push for live in doubts for push in live.pushes[:1])
 
     @overload
     async def decide(
@@ -474,117 +431,8 @@ class Coordinator:
             raise ConfigurationError('pass "resend" or "abandon", or the key of a push as bind=')
         if record is not None and decision != "resend":
             raise ConfigurationError('record= needs "resend"')
-        d = self._opened
+        self._opened  # noqa: B018 - or it says so
         if record is not None:
-            timed_out = await d.tasks.see_through(self._give_back(intent))
+            timed_out = await self._search.give_back(intent)
             return await self.submit(evolve(timed_out, record=record))
-        row = await self._in_doubt(intent)
-        if bind is not None:
-            await self._check_key(row, bind)
-        return await d.tasks.see_through(self._decided(intent, decision, bind))
-
-    async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
-        d, row = self._opened, await self._in_doubt(intent)
-        push = self._again(row)
-        d.handles.enter(push)  # so that whoever leaves the block waits for it
-        try:
-            while True:
-                try:
-                    return await self._carry_out(row, decision, bind, push)
-                except Stale:  # a search has changed it, or somebody else has decided
-                    await d.restart(intent)
-                    row = await self._in_doubt(intent)
-        finally:
-            if push.intent is None:
-                d.handles.forget(push)
-
-    async def _carry_out(
-        self, row: Row, decision: str | None, bind: str | None, push: Push
-    ) -> Push | None:
-        if bind is not None:
-            return await self._bind(row, bind, push)
-        if decision == "resend":
-            return await self._resend(row, push)
-        await self._decide(after(row, Event.ABANDONED, decision="abandon"))
-        return None
-
-    async def _in_doubt(self, intent: str) -> Row:
-        """Return the row of *intent*, about which the caller may decide.
-
-        Raises:
-            ConfigurationError: It is not in doubt, or not any more.
-        """
-        d = self._opened
-        if d.tasks.closing.is_set():
-            raise ClientClosed("this coordinator's block has been left")
-        row = d.rows.get(intent)
-        if row is None and d.store.shared:  # another process carries it
-            found = await d.store.rows(ids=[intent])
-            row = found[0] if found else None
-        if row is None or row.state is not State.DOUBT:
-            state = "settled or unknown" if row is None else _NOT_YET.get(row.state, row.state)
-            raise ConfigurationError(
-                f"intent {intent} is {state}; you can decide only about a push that is IN_DOUBT"
-            )
-        return row
-
-    async def _decide(self, row: Row, push: Push | None = None) -> None:
-        """Record a decision; from then on *push* has what becomes of *row*."""
-        d = self._opened
-        made = d.store.decide(row)
-        if made is not None:
-            await d.committed(row.id, made)
-        if push is not None and push not in d.handles.of(row.id):
-            d.handles.join(push, row.id)
-        d.arrive(row)
-
-    async def _check_key(self, row: Row, key: str) -> None:
-        """Reject a mistyped key before the decision, which is final, is recorded."""
-        d = self._opened
-        requests.segment("bind", key)
-        found = await d.wire.read_singly(row.company, (key,))
-        if not found:
-            raise ConfigurationError(
-                f"push {key} cannot be read at the service; nothing was recorded"
-            )
-        if not in_lane(found[0], row.lane, self._policy.path_names):
-            raise ConfigurationError(f"push {key} is of another connection or data type")
-
-    async def _bind(self, row: Row, key: str, push: Push) -> Push:
-        d = self._opened
-        if key in d.keys:
-            raise KeyClaimed(f"push {key} already belongs to intent {d.keys[key]}")
-        waiting = [one for one in d.handles.of(row.id) if one.outcome is None]
-        push = waiting[0] if waiting else push
-        bound = after(row, Event.FOUND, decision="bind", key=key, evidence=Evidence.CALLER)
-        await self._decide(bound, push)
-        return push
-
-    async def _resend(self, row: Row, push: Push) -> Push:
-        d = self._opened
-        if row.payload is None:
-            row = (await d.store.rows(ids=[row.id]))[0]
-        await d.sender.resend(row, [push])
-        return push
-
-    def _again(self, row: Row) -> Push:
-        """Return a new push for the request of *row*."""
-        held = self._opened.handles.of(row.id)
-        request = held[0].request if held else outcomes.from_row(row, exact=self._opened.exact)
-        return Push(request)
-
-    async def _give_back(self, intent: str) -> PushRequest:
-        """Free the reference of a push that timed out, and return its request."""
-        d = self._opened
-        if d.tasks.closing.is_set():
-            raise ClientClosed("this coordinator's block has been left")
-        found = await d.store.rows(ids=[intent])
-        if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT):
-            raise ConfigurationError(
-                f"record= needs a push that timed out; intent {intent} is not one in this journal"
-            )
-        await self._decide(after(found[0], Event.RESENT, decision="resend"))
-        return outcomes.from_row(found[0], exact=d.exact)
-
-
-_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still being searched for"}
+        return await self._search.decide(intent, decision, bind)

@@ -1,7 +1,7 @@
 """Which of the listed pushes is ours? What a listing proves about a row in doubt.
 
-"New" is a set difference: listed now, not listed in the snapshot taken before the send, not
-owned by another row. About the new pushes of the lane::
+"New" is a set difference: listed now, not in the mark taken before the send, not owned by another
+row, and not of another kind (an attachment is no create). About the new pushes of the lane::
 
     E2          exactly one agrees with what we sent, on the natural key or on every leaf,
                 and it cannot be a rival's
@@ -10,85 +10,62 @@ owned by another row. About the new pushes of the lane::
     ABSENT      the search has lasted long enough and there is none
     UNRESOLVED  the search has lasted long enough and none of the above holds
 
-All but UNRESOLVED require a listing that reaches back past the snapshot and does not contradict
-itself or the snapshot. A list may leave rows out, show them late or in disorder, and what one
-answer lacks is no evidence alone:
+All but UNRESOLVED require a listing that reaches back past the mark and does not contradict itself.
+A list may leave rows out, show them late or in disorder, and what one answer lacks is no evidence
+alone:
 
-* The snapshot may have left out an old push, which then looks new. So a push proves nothing
-  unless it stands above every push of the snapshot, in a list whose times run downwards, and
-  its own time, if told, is later than all of theirs and than the answer that the snapshot was
-  made from. All these times are the service's own.
+* The mark may lack an old push, which then looks new. So a push proves nothing unless it stands
+  above every push of the mark, and its own time, if it has one, is later than all of theirs and
+  than the answer that the mark was made from. All these times are the service's own.
 * A later listing may leave out a rival push, or ours. So E1 and ABSENT, which rest on what is
   not there, require the listing before to have said the same.
 
 A new push that is still Pending echoes nothing yet, so a search that could end UNRESOLVED because
 of one goes on; `PENDING_PATIENCE` bounds that.
 
-What remains possible: the snapshot left out the very newest push, alone, and that was less than a
-second old (or the service tells no times, or has put its clock back since). A rival is a row of the
-lane that may own an unclaimed push: SENDING, LOST, DOUBT, or CLOSED. Two rows with equal payloads
+What remains possible: the mark lacks the very newest push, alone, and that was less than a second
+old (or the service gives no times, or has put its clock back since). Two rows with equal payloads
 cannot be told apart, so there is no guessing between them. Without a natural key, different values
-prove nothing: platforms rewrite records, so a push that looks different may still be ours. No rule
-can detect a stranger's push of the very same record: declaring a natural key asserts that there is
-none.
+prove nothing: platforms rewrite records. No rule can detect another program's push of the very
+same record: declaring a natural key asserts that there is none.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import chain, islice, pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attrs import define, field, frozen
 
 from integration_sdk._push.agreement import (
-    Echoes,
-    Said,
-    as_written,
+    Match,
     decode,
-    leaf,
-    says_other,
-    value_at,
+    match_key,
+    match_record,
 )
 from integration_sdk._push.table import CREATES, Event
-from integration_sdk._store.row import Evidence, Lane, Row, Snapshot, State, Verdict
+from integration_sdk._store2.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.models import PushOperation
 
+MARK: Final = 20
+"""Most recent keys of a company that a mark has."""
 _MOST_CANDIDATES: Final = 100
-"""Candidates kept, the newest; without a snapshot every listed push may be one."""
+"""Candidates kept, the newest; without a mark every listed push may be one."""
 PENDING_PATIENCE: Final = 20.0
 """How many times longer than usual a search lasts while what may be ours is still Pending."""
-
-
-class Operation(Protocol):
-    """The fields of a listed push that the rules use; ``models.PushOperation`` has them."""
-
-    @property
-    def push_operation_key(self) -> str: ...
-    @property
-    def data_connection_id(self) -> str | None: ...
-    @property
-    def data_type(self) -> str | None: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def is_final(self) -> bool: ...
-    @property
-    def requested_on_utc(self) -> datetime | None: ...
-    @property
-    def data(self) -> Mapping[str, object] | None: ...
+_CHANGES: Final = {"attachment": "AttachmentUploaded", "delete": "Deleted"}
 
 
 @frozen
-class ListedPushes:
+class Listing:
     """Pushes of one company, newest first as the service lists them.
 
     whole: Whether the list was read to its end. A listing that stopped early still counts if it
-        shows every key of the snapshot.
-    at: When its first page was answered, in Unix seconds by the service's own clock, if it told.
+        shows every key of the mark.
+    at: When its first page was answered, in Unix seconds by the service's own clock, if known.
     """
 
-    operations: Sequence[Operation]
+    operations: Sequence[PushOperation]
     whole: bool
     at: int | None = None
 
@@ -104,128 +81,62 @@ class ListedPushes:
         ordered = all(upper >= lower for upper, lower in pairwise(times))
         return ordered and len(set(self.keys)) == len(self.operations)
 
-    def snapshot(self, snapshot_id: str, newest: int | None = None) -> Snapshot | None:
-        """Return a snapshot of all keys, or of the *newest*; None if it would prove nothing."""
-        keys = self.keys
-        kept = keys[:newest]
-        whole = self.whole and len(kept) == len(keys)
-        return Snapshot(frozenset(kept), whole, self.at, snapshot_id) if kept or whole else None
+    def mark(self) -> Mark | None:
+        """Return its newest keys as a mark; None if that would prove nothing."""
+        newest = self.operations[:MARK]
+        whole = self.whole and len(newest) == len(self.operations)
+        times = [one.requested_on_utc.timestamp() for one in newest if one.requested_on_utc]
+        if not (newest or whole):
+            return None
+        keys = tuple(one.push_operation_key for one in newest)
+        return Mark(keys, whole, max(times, default=None), self.at)
 
 
-@define
-class View:
-    """What one listing shows of a lane, relative to one snapshot. Sets of pushes are integers.
+def new_since(mark: Mark | None, listing: Listing) -> Sequence[PushOperation]:
+    """Return the listed operations that were not there when the mark was taken.
 
-    fresh: The lane's pushes that are not in the snapshot and had no owner when judging began.
-    rows: The lane's rows that may own an unclaimed push, by id; shared by all views of the
-        lane.
-    reaches_back: Whether only the service's own lag could hide a push newer than the snapshot.
-    old: Keys among *fresh* that the snapshot may have left out: they may be anything.
+    Without a mark that is all of them, which proves nothing, since no listing reaches back.
     """
-
-    fresh: Sequence[Operation]
-    rows: dict[str, Row]
-    reaches_back: bool
-    old: Collection[str] = ()
-    open: int = field(init=False)
-    recent: int = field(init=False)
-    pending: int = field(init=False)
-    _echoes: Echoes = field(init=False)
-    _bits: dict[str, int] = field(init=False)
-    _said: dict[str, Said] = field(init=False, factory=dict)
-    _contested: int = field(init=False, default=0)
-    _counted: int = field(init=False, default=-1)
-
-    def __attrs_post_init__(self) -> None:
-        self.open = (1 << len(self.fresh)) - 1
-        self._echoes = Echoes([one.data for one in self.fresh])
-        self._bits = {one.push_operation_key: 1 << at for at, one in enumerate(self.fresh)}
-        self.recent = sum(bit for key, bit in self._bits.items() if key not in self.old)
-        self.pending = sum(1 << at for at, one in enumerate(self.fresh) if not one.is_final)
-
-    def settle(self, row_id: str, key: str) -> None:
-        """Take the row, and the push *key* that it owns, out of question."""
-        self.rows.pop(row_id, None)
-        self.open &= ~self._bits.get(key, 0)
-
-    def said(self, row: Row) -> Said:
-        """Compare the pushes that are still open with a row."""
-        if row.id not in self._said:
-            self._said[row.id] = self._echoes.compare(row)
-        agreeing, silent = self._said[row.id]
-        return Said(agreeing & self.open, silent & self.open)
-
-    def is_contested(self, push: int) -> bool:
-        """Whether more than one of the lane's rows may own *push*."""
-        if self._counted < 0 or (push & self._contested and self._counted != len(self.rows)):
-            self._contested, self._counted = self._of_several(), len(self.rows)
-        return bool(push & self._contested)
-
-    def _of_several(self) -> int:
-        of_one = of_several = 0
-        for row in self.rows.values():
-            agreeing, silent = self.said(row)
-            of_several |= of_one & (agreeing | silent)
-            of_one |= agreeing | silent
-        return of_several
-
-    def has_rivals(self, row: Row) -> bool:
-        """Whether other rows of the lane may own an unclaimed push."""
-        return len(self.rows) > (row.id in self.rows)
-
-    def keys(self, pushes: int) -> Iterator[str]:
-        """Yield the keys of a set of pushes, newest first."""
-        while pushes:
-            first = pushes & -pushes
-            yield self.fresh[first.bit_length() - 1].push_operation_key
-            pushes ^= first
-
-
-def new_since(snapshot: Snapshot | None, listing: ListedPushes) -> Sequence[Operation]:
-    """Return the listed operations that were not there when the snapshot was taken.
-
-    Without a snapshot that is all of them, which proves nothing, since no listing reaches back.
-    """
-    if snapshot is None:
+    if mark is None:
         return listing.operations
-    known = [at for at, key in enumerate(listing.keys) if key in snapshot.keys]
-    below = None if snapshot.whole else max(known, default=-1) + 1
+    known = [at for at, key in enumerate(listing.keys) if key in mark.keys]
+    below = None if mark.whole else max(known, default=-1) + 1
     newer = {one.push_operation_key: one for one in listing.operations[:below]}
-    return [one for key, one in newer.items() if key not in snapshot.keys]
+    return [one for key, one in newer.items() if key not in mark.keys]
 
 
-def not_newer(snapshot: Snapshot | None, listing: ListedPushes) -> frozenset[str]:
-    """Return the keys of new pushes that may be older than the snapshot, which left them out."""
-    if snapshot is None:
+def not_newer(mark: Mark | None, listing: Listing) -> frozenset[str]:
+    """Return the keys of new pushes that may be older than the mark, which lacks them."""
+    if mark is None:
         return frozenset(listing.keys)
-    known = [at for at, key in enumerate(listing.keys) if key in snapshot.keys]
-    times = [time for at in known if (time := listing.operations[at].requested_on_utc)]
-    first, latest = min(known, default=len(listing.keys)), max(times, default=None)
+    first = next((at for at, key in enumerate(listing.keys) if key in mark.keys), inf)
     return frozenset(
         one.push_operation_key
         for at, one in enumerate(listing.operations)
-        if at > first or (one.requested_on_utc and _is_old(one.requested_on_utc, latest, snapshot))
+        if at > first or (one.requested_on_utc and _is_old(one.requested_on_utc.timestamp(), mark))
     )
 
 
-def _is_old(requested: datetime, latest: datetime | None, snapshot: Snapshot) -> bool:
-    """Whether a push was *requested* before the snapshot was taken, by the service's own clock."""
-    if latest is not None and requested <= latest:
+def _is_old(requested: float, mark: Mark) -> bool:
+    """Whether a push was *requested* before the mark was taken, by the service's own clock."""
+    if mark.latest is not None and requested <= mark.latest:
         return True
-    return snapshot.taken_at is not None and requested.timestamp() < snapshot.taken_at
+    return mark.taken_at is not None and requested < mark.taken_at
 
 
-def reaches_back(snapshot: Snapshot | None, listing: ListedPushes) -> bool:
-    """Whether the listing provably goes back past the snapshot.
+def reaches_back(mark: Mark | None, listing: Listing) -> bool:
+    """Whether the listing provably goes back past the mark.
 
     A list that lacks one of its keys (cut off, or left out) or contradicts itself proves nothing.
     """
-    if snapshot is None or not listing.is_consistent:
+    if mark is None or not listing.is_consistent:
         return False
-    return listing.whole if not snapshot.keys else snapshot.keys.issubset(listing.keys)
+    if mark.taken_at is not None and listing.at is not None and listing.at < mark.taken_at:
+        return False  # the service has put its clock back: new pushes may stand below the mark
+    return set(mark.keys).issubset(listing.keys) if mark.keys else listing.whole
 
 
-def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> bool:
+def in_lane(operation: PushOperation, lane: Lane, path_names: Mapping[str, str]) -> bool:
     """Whether a push of the lane's company may belong to the lane; a missing name matches.
 
     *path_names*: From the dialect: operations and paths spell some data types differently.
@@ -235,27 +146,40 @@ def in_lane(operation: Operation, lane: Lane, path_names: Mapping[str, str]) -> 
     )
 
 
-def answers_another(operation: PushOperation, row: Row, path_names: Mapping[str, str]) -> bool:
-    """Whether the service answered *row* with another's push, as a cache or a proxy does.
-
-    *path_names*: From the dialect, as for `in_lane`.
-    """
-    is_companys = operation.company_id == row.lane.company_id
-    if not is_companys or not in_lane(operation, row.lane, path_names):
-        return True
-    echo, sent = operation.data, decode(row.payload) if row.payload else None
-    if not echo or not isinstance(sent, Mapping) or sent == echo:  # equal in Python agrees in JSON
-        return False
-    if row.natural_key is None:
-        return says_other(sent, echo)
-    held = leaf(value_at(echo, row.natural_key))
-    return held is not None and as_written(held) != as_written(str(row.natural_value))
-
-
 def _is_name(name: str | None, own: str, path_names: Mapping[str, str]) -> bool:
     if name is None or name == own:
         return True
     return path_names.get(name, name).casefold() == path_names.get(own, own).casefold()
+
+
+# One row, one push
+
+
+def kind_of(row: Row) -> str:
+    """Return what a row pushes: a record, an attachment, or a delete."""
+    return "attachment" if row.content_type else "delete" if row.method == "DELETE" else "record"
+
+
+def is_of_kind(row: Row, operation: PushOperation) -> bool:
+    """Whether a push may be of the row's kind, by the changes that the service names."""
+    types = {change.type for change in operation.changes}
+    if not types:
+        return True
+    own = _CHANGES.get(kind_of(row))
+    return own in types if own else not types.issubset(_CHANGES.values())
+
+
+def match(row: Row, operation: PushOperation) -> Match:
+    """Compare a push with what we sent."""
+    if (changed := _CHANGES.get(kind_of(row))) is not None:
+        refs = [one.record_ref for one in operation.changes if one.type == changed]
+        ids = {ref.id for ref in refs if ref is not None}
+        if not ids:
+            return Match.SILENT
+        return Match.AGREES if row.record_id in ids else Match.DIFFERS
+    if row.natural_key is not None:
+        return match_key(str(row.natural_value), row.natural_key, operation.data)
+    return match_record(decode(row.payload) if row.payload else None, operation.data)
 
 
 @frozen
@@ -263,7 +187,7 @@ class Finding:
     """What one listing suggests about a row in doubt.
 
     verdict: None if it shows which push is ours: *key*.
-    waits: Whether a candidate is still Pending, and may tell more later.
+    waits: Whether a candidate is still Pending, and may say more later.
     """
 
     verdict: Verdict | None = None
@@ -271,22 +195,6 @@ class Finding:
     evidence: Evidence | None = None
     candidates: tuple[str, ...] = ()
     waits: bool = False
-
-
-def judge(row: Row, view: View, *, exclusive: bool) -> Finding:
-    """Return what the view of one listing suggests about a row in doubt."""
-    agreeing, silent = view.said(row)
-    if view.reaches_back and _echo_proves(row, view, agreeing, silent):
-        return Finding(key=next(view.keys(agreeing)), evidence=Evidence.AGREEING_ECHO)
-    like = agreeing | silent
-    if view.reaches_back and exclusive and _may_be_only(row, view, like):
-        return Finding(key=next(view.keys(view.open)), evidence=Evidence.ONLY_ONE_NEW)
-    if view.reaches_back and not view.open:
-        return Finding(Verdict.ABSENT)
-    keys = chain.from_iterable(map(view.keys, (agreeing, silent, view.open & ~like)))
-    candidates = tuple(islice(keys, _MOST_CANDIDATES))
-    waits = view.reaches_back and bool(like & view.recent & view.pending)
-    return Finding(Verdict.UNRESOLVED, candidates=candidates, waits=waits)
 
 
 def is_missing(row: Row) -> bool:
@@ -297,36 +205,25 @@ def is_missing(row: Row) -> bool:
     """
     if row.state is not State.DOUBT or row.verdict is not Verdict.ABSENT or row.candidates:
         return False
-    return row.method == CREATES and None not in {row.natural_key, row.payload}
+    is_create = row.method == CREATES and row.record_id is None
+    return is_create and None not in {row.natural_key, row.payload}
 
 
-def is_proved(now: Finding, before: Finding | None, *, enough: bool) -> bool:
-    """Whether a finding counts, given that of the listing *before*.
+def may_resend(row: Row, finding: Finding | None, *, transmissions: int) -> bool:
+    """Whether a row in DOUBT may be sent again without asking the caller about this one.
 
-    *enough*: Whether the policy's patience had passed when the listing was requested.
+    Args:
+        row: It must be missing on record, ...
+        finding: ... and by the last listing of this process: an earlier one may be out of date.
+        transmissions: Maximum for one record, so that what swallows requests does not get them
+            for ever.
     """
-    if now.evidence is Evidence.AGREEING_ECHO:
-        return True
-    return enough and (now.verdict is Verdict.UNRESOLVED or now == before)
-
-
-def _echo_proves(row: Row, view: View, agreeing: int, silent: int) -> bool:
-    """Rule E2. Without a natural key, a silent push might turn out to agree as well."""
-    if agreeing.bit_count() != 1 or (silent and row.natural_key is None):
-        return False
-    return bool(agreeing & view.recent) and not view.is_contested(agreeing)
-
-
-def _may_be_only(row: Row, view: View, like: int) -> bool:
-    """Rule E1. A platform may rewrite leaves, but not the natural key."""
-    if view.open.bit_count() != 1 or not view.open & view.recent or view.has_rivals(row):
-        return False
-    return row.natural_key is None or bool(like)
+    is_absent = finding == Finding(Verdict.ABSENT)
+    is_refused = row.http_status is not None and row.http_status < 500
+    return is_missing(row) and is_absent and not is_refused and row.ghosts < transmissions
 
 
 # All doubts of a company by one listing
-
-_Of = tuple[Snapshot | None, Lane]
 
 
 @define
@@ -341,131 +238,156 @@ class Judging:
     """
 
     asked: Sequence[Row]
-    listing: ListedPushes | None
+    listing: Listing | None
     path_names: Mapping[str, str]
     exclusive: bool
-    _new: dict[_Of, list[Operation]] = field(init=False)
+    _of_row: dict[str, tuple[list[PushOperation], bool, frozenset[str]]] = field(init=False)
+    _matches: dict[tuple[str, str], Match] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._new = {
-            (snapshot, lane): [
-                one
-                for one in new_since(snapshot, self._shown)
-                if in_lane(one, lane, self.path_names)
-            ]
-            for snapshot, lane in dict.fromkeys((row.snapshot, row.lane) for row in self.asked)
+        shown = self.listing or Listing((), whole=False)
+        of_mark = {
+            mark: (new_since(mark, shown), reaches_back(mark, shown), not_newer(mark, shown))
+            for mark in {row.mark for row in self.asked}
         }
+        self._of_row = {}
+        for row in self.asked:
+            new, past, old = of_mark[row.mark]
+            own = [one for one in new if self._may_be(row, one)]
+            self._of_row[row.id] = own, past, old
+
+    def _may_be(self, row: Row, operation: PushOperation) -> bool:
+        return in_lane(operation, row.lane, self.path_names) and is_of_kind(row, operation)
 
     @property
-    def _shown(self) -> ListedPushes:
-        return self.listing or ListedPushes((), whole=False)
-
-    @property
-    def new(self) -> dict[str, Operation]:
+    def new(self) -> dict[str, PushOperation]:
         """The pushes that may be one of these rows', by key."""
-        return {one.push_operation_key: one for ones in self._new.values() for one in ones}
+        return {one.push_operation_key: one for ones, _, _ in self._of_row.values() for one in ones}
+
+    def judge(self, row: Row, rivals: Sequence[Row], free: Mapping[str, PushOperation]) -> Finding:
+        """Return what the listing suggests about *row*.
+
+        Args:
+            row: One of those that were asked about, as it is by now.
+            rivals: The company's rows with ghosts.
+            free: The new pushes that no row owns, by key.
+        """
+        new, past, old = self._of_row[row.id]
+        fresh = {key: free[key] for one in new if (key := one.push_operation_key) in free}
+        rivals = [one for one in rivals if one.lane == row.lane and one.id != row.id]
+        agreeing = [key for key, one in fresh.items() if self._match(row, one) is Match.AGREES]
+        silent = [key for key, one in fresh.items() if self._match(row, one) is Match.SILENT]
+        like = agreeing + silent
+        if past and len(agreeing) == 1 and agreeing[0] not in old:
+            # Without a natural key, a silent push might turn out to agree as well.
+            alone = row.natural_key is not None or not silent
+            if alone and not self._is_contested(fresh[agreeing[0]], rivals):
+                return Finding(key=agreeing[0], evidence=Evidence.AGREEING_ECHO)
+        # A platform may rewrite leaves, but not the natural key.
+        only = len(fresh) == 1 and not rivals and bool(row.natural_key is None or like)
+        if past and self.exclusive and only and old.isdisjoint(fresh):
+            return Finding(key=next(iter(fresh)), evidence=Evidence.ONLY_ONE_NEW)
+        if past and not fresh:
+            return Finding(Verdict.ABSENT)
+        waits = past and any(key not in old and not fresh[key].is_final for key in like)
+        keys = dict.fromkeys((*like, *fresh))
+        return Finding(Verdict.UNRESOLVED, candidates=(*keys,)[:_MOST_CANDIDATES], waits=waits)
+
+    def _match(self, row: Row, operation: PushOperation) -> Match:
+        pair = row.id, operation.push_operation_key
+        if pair not in self._matches:
+            self._matches[pair] = match(row, operation)
+        return self._matches[pair]
+
+    def _is_contested(self, operation: PushOperation, rivals: Sequence[Row]) -> bool:
+        return any(
+            is_of_kind(one, operation) and self._match(one, operation) is not Match.DIFFERS
+            for one in rivals
+        )
 
     def conclude(
         self,
-        now: Mapping[str, Row],
-        rivals: Mapping[Lane, Mapping[str, Row]],
-        free: Mapping[str, Operation],
+        rows: Sequence[Row],
+        rivals: Sequence[Row],
+        free: dict[str, PushOperation],
         *,
-        found: dict[str, Finding],
+        before: Mapping[str, Finding | None],
         waited: Mapping[str, float],
         patience: float,
-    ) -> Iterator[tuple[Row, Event, dict[str, Any]]]:
-        """Yield what happens to which row. A push that is found is no candidate for the others.
+    ) -> Iterator[tuple[Row, Finding, Event | None, dict[str, Any]]]:
+        """Yield what the listing suggests about which row, and what follows. None: nothing yet.
+
+        A push that is found is no candidate for the others, and its row no rival (but for a
+        further ghost). So a row may come again, until nothing more is found.
 
         Args:
-            now: The rows as they are by now, by id.
-            rivals: The rows of each lane that may own an unclaimed push.
-            free: The new pushes that no row owns, by key.
-            found: What the listing before suggested; updated.
+            rows: The rows as they are by now.
+            rivals: The company's rows with ghosts.
+            free: The new pushes that no row owns, by key; those that are found are removed.
+            before: What the listing before suggested, by row.
             waited: Seconds for which LOST rows had been searched for when the listing was
                 requested; of others among them only a proof of their key counts.
             patience: Seconds after which the absence of a push counts.
         """
-        views = self._views(rivals, free)
-        left = [
-            (row, views[asked.snapshot, row.lane])
-            for asked in self.asked
-            if (row := now.get(asked.id)) is not None and row.state in {State.LOST, State.DOUBT}
-        ]
-        before = {row.id: found.get(row.id) for row, _ in left}
-
-        def counts(row: Row, finding: Finding) -> bool:
-            return self._counts(row, finding, before[row.id], waited.get(row.id, -inf), patience)
-
+        left, settled = list(rows), set[str]()
         more = True
         while more:
-            judged, left = left, []
-            for row, view in judged:
-                finding = found[row.id] = judge(row, view, exclusive=self.exclusive)
-                if finding.key is None or not counts(row, finding):
-                    left.append((row, view))
+            more, still = False, list[tuple[Row, Finding]]()
+            for row in left:
+                others = [one for one in rivals if one.id not in settled]
+                finding = self.judge(row, others, free)
+                counts = self._counts(row, finding, before.get(row.id), waited, patience)
+                if finding.key is None or not counts:
+                    still.append((row, finding))
                     continue
-                for one in views.values():
-                    one.settle(row.id, finding.key)
-                yield row, Event.FOUND, {"key": finding.key, "evidence": finding.evidence}
-            more = len(left) < len(judged)
-        for row, _ in left:
-            finding = found[row.id]
-            facts = self._unsettled(row, finding)
-            if facts is not None and finding.key is None and counts(row, finding):
-                yield row, Event.UNSETTLED, facts
+                more = True
+                del free[finding.key]
+                if row.ghosts <= 1:
+                    settled.add(row.id)
+                facts = dict[str, Any](key=finding.key, evidence=finding.evidence)
+                yield row, finding, Event.FOUND, facts
+            left = [row for row, _ in still]
+        for row, finding in still:
+            facts = dict[str, Any](verdict=finding.verdict, candidates=finding.candidates)
+            known = row.state is State.DOUBT and (row.verdict, row.candidates) == (
+                finding.verdict,
+                finding.candidates,
+            )
+            counts = self._counts(row, finding, before.get(row.id), waited, patience)
+            settles = finding.key is None and counts and not known
+            yield row, finding, Event.UNSETTLED if settles else None, facts
 
     def _counts(
-        self, row: Row, finding: Finding, before: Finding | None, waited: float, patience: float
+        self,
+        row: Row,
+        now: Finding,
+        before: Finding | None,
+        waited: Mapping[str, float],
+        patience: float,
     ) -> bool:
+        """Whether a finding counts, given that of the listing before."""
+        if now.evidence is Evidence.AGREEING_ECHO:
+            return True
         if row.state is State.DOUBT:
-            return self.listing is not None and is_proved(finding, before, enough=True)
-        patience *= PENDING_PATIENCE if finding.waits else 1.0
-        return is_proved(finding, before, enough=waited >= patience)
+            enough = self.listing is not None
+        else:
+            patience *= PENDING_PATIENCE if now.waits else 1.0
+            enough = waited.get(row.id, -inf) >= patience
+        return enough and (now.verdict is Verdict.UNRESOLVED or now == before)
 
-    def _unsettled(self, row: Row, finding: Finding) -> dict[str, Any] | None:
-        facts = {"verdict": finding.verdict, "candidates": finding.candidates}
-        known = row.state is State.DOUBT and (row.verdict, row.candidates) == tuple(facts.values())
-        return None if known else facts
+    def already_there(
+        self, row: Row, rivals: Sequence[Row], free: Mapping[str, PushOperation]
+    ) -> str | None:
+        """Return the key of a push that an earlier process has sent for a row that is QUEUED.
 
-    def _views(
-        self, rivals: Mapping[Lane, Mapping[str, Row]], free: Mapping[str, Operation]
-    ) -> dict[_Of, View]:
-        rows = {lane: dict(rivals.get(lane, {})) for _, lane in self._new}
-        return {
-            (snapshot, lane): View(
-                [free[key] for one in ones if (key := one.push_operation_key) in free],
-                rows[lane],
-                reaches_back(snapshot, self._shown),
-                not_newer(snapshot, self._shown),
-            )
-            for (snapshot, lane), ones in self._new.items()
-        }
-
-
-def awaits_another(row: Row, finding: Finding | None) -> bool:
-    """Whether another listing could confirm what the last one suggests about a row in DOUBT."""
-    if finding is None or row.state is not State.DOUBT:
-        return False
-    is_news = finding.verdict is Verdict.ABSENT and row.verdict is not Verdict.ABSENT
-    return is_news or finding.key is not None
-
-
-def may_resend(
-    row: Row, finding: Finding | None, rows: Mapping[str, Row], *, transmissions: int
-) -> bool:
-    """Whether a row in DOUBT may be sent again without asking the caller about this one.
-
-    Args:
-        row: It must be missing on record, ...
-        finding: ... and by the last listing of this process: an earlier one's word is old.
-        rows: Rows by id, for its parents.
-        transmissions: Maximum for one record, so that what swallows requests does not get them
-            for ever.
-    """
-    if not is_missing(row) or finding != Finding(Verdict.ABSENT):
-        return False
-    sent, parent = 1, rows.get(row.parent or "")
-    while parent is not None:  # a refused parent is settled, and not kept
-        sent, parent = sent + 1, rows.get(parent.parent or "")
-    return sent < transmissions
+        A file or database that was restored has forgotten that. Without a mark only a natural key
+        is evidence enough, and only one successful push that agrees on it and on no rival's.
+        """
+        if row.natural_key is None or kind_of(row) != "record":
+            return None
+        fresh = [one for one in self._of_row[row.id][0] if one.push_operation_key in free]
+        agreeing = [one for one in fresh if self._match(row, one) is Match.AGREES]
+        if len(agreeing) != 1 or agreeing[0].status != "Success":
+            return None
+        rivals = [one for one in rivals if one.lane == row.lane and one.id != row.id]
+        return None if self._is_contested(agreeing[0], rivals) else agreeing[0].push_operation_key

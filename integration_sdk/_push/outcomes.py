@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, assert_never
+from mimetypes import guess_type
+from typing import Any, Final, assert_never
 
 from attrs import evolve
 
@@ -11,17 +12,10 @@ from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._outcome import PushOutcome
+from integration_sdk._push.evidence import kind_of
 from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
-from integration_sdk._store.row import (
-    Lane,
-    Row,
-    RowRefused,
-    State,
-    Verdict,
-    is_keepable,
-    push_name,
-)
+from integration_sdk._store2.row import Lane, Result, Row, State, Verdict, is_name, push_name
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -39,21 +33,25 @@ from integration_sdk.errors import (
     Unauthorized,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest, PushStatus
+from integration_sdk.models import (
+    OutcomeStatus,
+    PushOperation,
+    PushRequest,
+    PushStatus,
+)
 
 LONGEST_REASON: Final = 2000
 """Characters of a failure's reasons that are reported and recorded."""
-LONGEST_REFERENCE: Final = 2000
-"""Characters of a reference: more is a record, and no name for one."""
 GRACE: Final = 60.0
 """Seconds after a push's own deadline by which the service should have reported TimedOut."""
-_DECIDED: Final = {
-    "abandon": "It was abandoned, and its reference stays taken: if the record is missing at the "
-    "service, push it under a new reference",
-    "resend": "It was sent again as another push",
-}
+_ABANDONED: Final = (
+    "It was abandoned, and its reference stays taken: if the record is missing at the service, "
+    "push it under a new reference"
+)
 _lane = lru_cache(1024)(Lane)
 """There are few lanes and many pushes, so lanes are shared."""
+Fresher = PushOperation | IntegrationError | None
+"""What has just been seen of a push, and says more than its row."""
 
 
 # From the request to the row
@@ -73,36 +71,29 @@ def checked(request: PushRequest) -> PushRequest:
 
 
 def to_row(
-    dialect: Dialect, request: PushRequest, row_id: str, key: str | None, *, durable: bool
+    dialect: Dialect, request: PushRequest, row_id: str, key: str | None = None, holder: str = ""
 ) -> tuple[Row, Request]:
     """Return the row of *request*, and the call that pushes it.
+
+    With a reference the record's members are ordered, so that it is known again by a hash.
 
     Args:
         dialect: The version of the service.
         request: What to push.
         row_id: Id of the row.
         key: Idempotency key; None if the service has none.
-        durable: Whether a later run may see its reference again. Then the record's members are
-            ordered, so that the journal knows it again by a hash.
+        holder: The process that sends it.
 
     Raises:
-        ConfigurationError: An id, the reference or the natural key cannot be right.
+        ConfigurationError: An id, the reference or the natural key cannot be right, or the
+            arguments contradict each other.
         InvalidRecord: The record is no JSON object, or has no value at the natural key.
     """
-    call = requests.push(
-        dialect,
-        request.company_id,
-        request.connection_id,
-        request.data_type,
-        request.record,
-        record_id=request.record_id,
-        timeout_minutes=request.timeout_minutes,
-        idempotency_key=key,
-    )
-    _check_text("reference", request.reference)
-    _check_text("natural_key", request.natural_key)
-    if durable and request.reference is not None:
-        call = evolve(call, body=canonical(call.body or b"{}"))
+    call, content_type = _to_call(dialect, request, key)
+    _check_name("reference", request.reference)
+    _check_name("natural_key", request.natural_key)
+    if request.reference is not None and content_type is None and call.body:
+        call = evolve(call, body=canonical(call.body))
     try:
         row = new_row(
             _lane(request.company_id, request.connection_id, request.data_type),
@@ -111,48 +102,81 @@ def to_row(
             method=call.method,
             natural_key=request.natural_key,
             record_id=request.record_id,
+            content_type=content_type,
             reference=request.reference,
             idempotency_key=key,
             timeout_minutes=request.timeout_minutes,
-            hashed=durable,
+            holder=holder,
         )
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
     return row, call
 
 
-def _check_text(name: str, text: object) -> None:
+def _to_call(dialect: Dialect, request: PushRequest, key: str | None) -> tuple[Request, str | None]:
+    ids = request.company_id, request.connection_id, request.data_type
+    record_id = request.record_id
+    if not (request.delete or request.attach is not None):
+        options: dict[str, Any] = {"timeout_minutes": request.timeout_minutes}
+        call = requests.push(
+            dialect, *ids, request.record, record_id=record_id, idempotency_key=key, **options
+        )
+        return call, None
+    what = "delete" if request.delete else "attach"
+    others = (request.record, request.natural_key, request.timeout_minutes)
+    if record_id is None or any(one is not None for one in others):
+        raise ConfigurationError(
+            f"{what}= needs record_id=, and a record of None; it takes no natural_key= and no "
+            "timeout_minutes="
+        )
+    if request.delete:
+        if request.attach is not None:
+            raise ConfigurationError("attach= does not go with delete=; make it two pushes")
+        return requests.delete(dialect, *ids, record_id), None
+    match request.attach:
+        case (str() as name, bytes() as content):
+            content_type = guess_type(name)[0] or "application/octet-stream"
+        case (str() as name, bytes() as content, str() as content_type):
+            pass
+        case _:
+            raise ConfigurationError(
+                "attach must be (filename, content), or (filename, content, content_type), with "
+                f"bytes as content, not {type(request.attach).__name__}"
+            )
+    call = requests.attach(dialect, *ids, record_id)
+    call = requests.with_file(call, content, filename=name, content_type=content_type)
+    return call, call.content_type
+
+
+def _check_name(name: str, text: object) -> None:
     if text is None:
         return
-    if not isinstance(text, str) or not text.strip() or not is_keepable(text):
+    if not isinstance(text, str) or not text.strip() or not is_name(text):
         raise ConfigurationError(
-            f"{name} must be None or a str that is not blank and has no NUL or lone surrogate,"
-            f" not {text!r}"
-        )
-    if len(text) > LONGEST_REFERENCE:
-        raise ConfigurationError(
-            f"{name} may have {LONGEST_REFERENCE:,} characters, not {len(text):,}"
+            f"{name} must be None or a str of 1 to 500 printable characters that is not blank, "
+            f"not {text!r:.520}"
         )
 
 
-def take_up(before: Row, row: Row) -> Row | None:
-    """Return *before* if it stands for the reference; None if *row* has to be sent.
+def take_up(before: Row, row: Row) -> bool:
+    """Return whether *row* has to be sent, as a further step of *before*, which has its reference.
 
-    A push that was refused or not sent does not exist: its record may be corrected, and if the
-    refusal was not about its content, the same record is pushed once more. The record of a push
-    that Failed may be corrected too. One that TimedOut may still take effect, so only the
-    caller's decision gives its reference back.
+    False: what becomes of *before* stands for both. A push that was refused does not exist: its
+    record may be corrected, and if the refusal was not about its content, the same record is pushed
+    once more. The record of a push that Failed may be corrected too. One that TimedOut may still
+    take effect, so only the caller's decision gives its reference back.
 
     Raises:
-        ReferenceConflict: The reference belongs to another record, which was pushed.
+        ReferenceConflict: The reference belongs to another record, which was pushed, or is being.
     """
     same = before.identity == row.identity
-    if before.state is State.REFUSED:
-        return before if same and _is_of_the_content(before) else None
-    if same:
-        return before
-    if before.state is State.QUEUED or has_ended(before, PushStatus.FAILED):
-        return None
+    freed = has_ended(before, PushStatus.TIMED_OUT) and before.decision == "resend"
+    if same and not freed:
+        return before.result is Result.REFUSED and not _is_of_the_content(before)
+    if before.ghosts:
+        raise another_record(row.reference)
+    if freed or before.result is Result.REFUSED or has_ended(before, PushStatus.FAILED):
+        return True
     if has_ended(before, PushStatus.TIMED_OUT):
         way = (
             "that push timed out: check the platform, then call "
@@ -164,7 +188,7 @@ def take_up(before: Row, row: Row) -> Row | None:
 
 def has_ended(row: Row, status: PushStatus) -> bool:
     """Whether the push has ended with *status*."""
-    return row.state is State.FINAL and row.status == status
+    return row.result is Result.ENDED and row.status == status
 
 
 def _is_of_the_content(row: Row) -> bool:
@@ -182,29 +206,35 @@ def another_record(reference: str | None, way: str = "use a new reference") -> R
 
 def from_row(row: Row, *, exact: bool) -> PushRequest:
     """Return the push request, as far as it is recorded; *exact*: fractions as Decimal."""
+    kind = kind_of(row)
+    is_record = kind == "record"
+    record = decode_json(row.payload, exact=exact) if row.payload and is_record else {}
     return PushRequest(
         row.lane.company_id,
         row.lane.connection_id,
         row.lane.data_type,
-        decode_json(row.payload, exact=exact) if row.payload else {},
+        record if is_record else None,
         reference=row.reference,
         record_id=row.record_id,
         timeout_minutes=row.timeout_minutes,
         natural_key=row.natural_key,
+        delete=kind == "delete",
+        attach=("", b"") if kind == "attachment" else None,
     )
 
 
 def recorded_operation(row: Row) -> PushOperation:
     """Return the operation of a row with a key, as far as it is recorded."""
-    status = PushStatus(row.status) if row.status else PushStatus.PENDING
+    raw = row.status or PushStatus.PENDING.value
+    known = raw in list(PushStatus)
     return PushOperation(
         push_operation_key=str(row.key),
         company_id=row.lane.company_id,
         data_connection_id=row.lane.connection_id,
         data_type=row.lane.data_type,
-        status=status,
-        raw_status=str(status),
-        error_message=row.error if row.state is State.FINAL else None,
+        status=PushStatus(raw) if known else PushStatus.UNKNOWN,
+        raw_status=raw,
+        error_message=row.error if row.state is State.DONE else None,
         timeout_in_minutes=row.timeout_minutes,
     )
 
@@ -213,28 +243,22 @@ def recorded_operation(row: Row) -> PushOperation:
 
 
 def standing(
-    request: PushRequest,
-    row: Row,
-    dialect: Dialect,
-    fresher: PushOperation | IntegrationError | None = None,
+    request: PushRequest, row: Row, dialect: Dialect, fresher: Fresher = None
 ) -> PushOutcome:
-    """Return the outcome of a push that *row* decides, or how it stands if nobody follows it.
-
-    *fresher*: What has just been seen of it, and says more than the row.
-    """
+    """Return the outcome of a push that *row* decides, or how it stands while it goes on."""
     match row.state:
-        case State.FINAL:
+        case State.DONE if row.result is Result.ENDED:
             operation = fresher if isinstance(fresher, PushOperation) else recorded_operation(row)
             return final(request, operation, dialect)
-        case State.REFUSED:
+        case State.DONE if row.result is Result.REFUSED:
             error = fresher if isinstance(fresher, IntegrationError) else _refusal(row)
             return refused(request, error)
         case State.OPEN:
             goes_on = WaitExpired("the push was Pending when it was last seen")
             return pending(request, recorded_operation(row), goes_on)
-        case State.QUEUED:
+        case State.QUEUED if not row.ghosts:
             return pending(request, None, NotSent("not sent yet; a later run will send it"))
-        case State.SENDING | State.LOST | State.DOUBT | State.CLOSED:
+        case State.QUEUED | State.SENDING | State.LOST | State.DOUBT | State.DONE:
             return in_doubt(request, row)
         case other:
             assert_never(other)
@@ -261,11 +285,11 @@ def _ending(status: PushStatus) -> OutcomeStatus:
     match status:
         case PushStatus.SUCCESS:
             return OutcomeStatus.SUCCESS
-        case PushStatus.FAILED:
+        case PushStatus.FAILED | PushStatus.UNKNOWN:
             return OutcomeStatus.FAILED
         case PushStatus.TIMED_OUT:
             return OutcomeStatus.TIMED_OUT
-        case PushStatus.PENDING | PushStatus.UNKNOWN:
+        case PushStatus.PENDING:
             raise ValueError(f"a push that is {status} has no outcome yet")
         case _:
             assert_never(status)
@@ -279,7 +303,16 @@ def _how(operation: PushOperation, dialect: Dialect) -> str:
             else "the service guarantees that it will not take effect"
         )
         return f"timed out as push {operation.key}; {late}"
+    if operation.status is PushStatus.UNKNOWN:
+        unknown = "a status that the SDK does not know: check the platform"
+        return f"ended as push {operation.key} with {operation.raw_status!r}, {unknown}"
     return f"failed as push {operation.key}: {reasons(operation) or 'no reason given'}"
+
+
+def status_of(operation: PushOperation) -> str:
+    """Return the status of a push as it is recorded."""
+    unknown = operation.status is PushStatus.UNKNOWN
+    return operation.raw_status if unknown else operation.status.value
 
 
 def reasons(operation: PushOperation) -> str | None:
@@ -291,12 +324,11 @@ def reasons(operation: PushOperation) -> str | None:
 
 def ends_all(error: IntegrationError) -> bool:
     """Whether every other push would meet *error* as well."""
-    of_all = isinstance(error, AccountExpired | ClientClosed | JournalError)
-    return of_all and not isinstance(error, RowRefused)
+    return isinstance(error, AccountExpired | ClientClosed | JournalError)
 
 
 def may_pass(error: IntegrationError | None) -> bool:
-    """Whether *error* refuses what is pushed now; whoever pushes later may try again."""
+    """Whether *error* refuses what is pushed now, and a later push may be tried again."""
     return isinstance(error, AccountExpired | Unauthorized | TooManyRequests | ServiceUnavailable)
 
 
@@ -323,9 +355,9 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
     else:
         seen = "The list of pushes does not settle whether it exists"
     cause = lost_by(row).rstrip(".")
+    todo = _ABANDONED if row.result is Result.ABANDONED else _undecided(row)
     error = PushInDoubt(
-        f"{_name(request)} may or may not have been pushed: {cause}. "
-        f"{seen}. {_DECIDED.get(row.decision or '') or _undecided(row)}",
+        f"{_name(request)} may or may not have been pushed: {cause}. {seen}. {todo}",
         intent=row.id,
         candidates=row.candidates,
     )
@@ -340,7 +372,7 @@ def lost_by(row: Row) -> str:
 
 
 def _undecided(row: Row) -> str:
-    if row.state is State.LOST:
+    if row.state is not State.DOUBT:
         return (
             "It is not resent automatically; it is searched for while its coordinator's block is "
             "open, and with a journal again by the next run"

@@ -1,32 +1,22 @@
 """What callers hold: a push, its events, and the progress of all pushes.
 
 Ten thousand pushes may be open, so a push is a few slots and no task. It makes a future only when
-it is awaited. Until its operation is read, it shares the operation of another push that the service
-described in the same words.
+it is awaited.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
-from datetime import datetime
-from operator import attrgetter
-from typing import Final, Literal
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Literal
 
-from attrs import Factory, define, evolve, field, fields, frozen
+from attrs import Factory, define, field, frozen
 
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
-_LANE: Final = ("company_id", "data_connection_id", "data_type")
-_OWN: Final = ("push_operation_key", "requested_on_utc", *_LANE)
-"""Fields in which acknowledged pushes always differ."""
-_lane = attrgetter(*_LANE)
-_all_else = attrgetter(*(one.name for one in fields(PushOperation) if one.name not in _OWN))
-WINDOW: Final = 15.0
-"""Seconds over which the rate of outcomes is measured."""
 
 
 @define(eq=False)
@@ -35,63 +25,32 @@ class Push:
 
     Attributes:
         request: What you asked for.
-        key: The ``pushOperationKey``; None until the service has given one.
+        operation: Last state seen; None until the service has answered, or if it refused.
         outcome: None until the push has ended.
         number: Its place in the input of `Coordinator.run`, from 0.
-        intent: Its id in the journal, for `Coordinator.decide`; None until it is recorded.
+        intent: Its id in the journal, for `Coordinator.decide`; None until it is known.
     """
 
     request: PushRequest
-    key: str | None = None
+    operation: PushOperation | None = field(default=None, repr=False)
     outcome: PushOutcome | None = None
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     _wait: float | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
-    _seen: PushOperation | None = field(default=None, repr=False)
-    _requested: datetime | None = field(default=None, repr=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
-    def operation(self) -> PushOperation | None:
-        """Last state seen; None until the service has answered, or if it refused."""
-        seen, asked = self._seen, self.request
-        if seen is not None and seen.push_operation_key != self.key:
-            self._seen = evolve(
-                seen,
-                push_operation_key=str(self.key),
-                requested_on_utc=self._requested,
-                company_id=asked.company_id,
-                data_connection_id=asked.connection_id,
-                data_type=asked.data_type,
-            )
-        return self._seen
-
-    @operation.setter
-    def operation(self, operation: PushOperation | None) -> None:
-        self.key = operation.push_operation_key if operation else None
-        self._seen = operation
+    def key(self) -> str | None:
+        """The ``pushOperationKey``; None until the service has given one."""
+        return self.operation.push_operation_key if self.operation else None
 
     def __await__(self) -> Generator[object, None, PushOutcome]:
         """Wait for the outcome. Cancelling the wait does not affect the push."""
         while self.outcome is None:
             yield from self._next_change().__await__()
         return self.outcome
-
-    async def events(self) -> AsyncIterator[PushOperation]:
-        """Yield each state of the push, from the last one seen to the outcome.
-
-        A state that is over before you ask for the next one is left out.
-        """
-        shown: PushOperation | None = None
-        while True:
-            if self.operation is not None and self.operation is not shown:
-                shown = self.operation
-                yield shown
-            elif self.outcome is not None:
-                return
-            else:
-                await self._next_change()
 
     async def _next_change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,38 +63,34 @@ class Push:
                 self._waiters.remove(future)
             raise
 
+    # For the coordinator
+
     def _wake(self) -> None:
-        """Let those who wait look again."""
+        """Let all awaiting tasks look again."""
         waiters, self._waiters = self._waiters, None
         for future in waiters or ():
             if not future.done():
                 future.set_result(None)
 
-    # For the coordinator
-
-    def _acknowledged(self, operation: PushOperation, like: PushOperation | None) -> PushOperation:
-        """Set what the service has answered.
-
-        Share *like*, the operation of another push, if it says the same. Return the one kept.
-        """
-        self.operation = operation
-        asked = (self.request.company_id, self.request.connection_id, self.request.data_type)
-        if like is None or _lane(operation) != asked or not _say_the_same(operation, like):
-            like = operation
-        self._seen, self._requested = like, operation.requested_on_utc
-        self._wake()
-        return like
-
-    def _changed(self, operation: PushOperation) -> bool:
-        """Set a state that is not final; return whether it differs from the last one."""
-        if self._seen is not None and self._seen.raw_status == operation.raw_status:
-            return False
+    def _seen(self, operation: PushOperation) -> None:
+        """Set the state that the service has answered with."""
         self.operation = operation
         self._wake()
-        return True
+
+    def _wait_for(self, seconds: float, expire: Callable[[Push, float], Any]) -> None:
+        """Call *expire* when so many seconds have passed, unless there is an outcome by then."""
+        if self.outcome is None and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds, expire, self, seconds)
+
+    def _end_wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _settle(self, outcome: PushOutcome) -> None:
-        """Set the outcome unless there is one, and tell all who wait."""
+        """Set the outcome unless there is one, and wake all awaiting tasks."""
+        self._end_wait()
         if self.outcome is None:
             self.outcome = outcome
             self.operation = outcome.operation or self.operation
@@ -162,14 +117,7 @@ class PushEvent:
     push: Push
 
 
-def _say_the_same(one: PushOperation, other: PushOperation) -> bool:
-    """Whether two operations are equal apart from the fields in `_OWN`."""
-    if one.data or one.extra or one.changes or one.validation is not other.validation:
-        return False  # JSON that is equal may differ: 1 and true
-    return bool(_all_else(one) == _all_else(other))
-
-
-@frozen(kw_only=True)
+@frozen
 class PushProgress:
     """How far the pushes of a coordinator have got.
 
@@ -178,7 +126,7 @@ class PushProgress:
         open: Pushes accepted by the service and not final.
         outcomes: Number of pushes that have ended, by outcome.
         total: Number of pushes expected, from the ``len()`` or ``total=`` of runs; None if unknown.
-        rate: Recent outcomes per second.
+        rate: Outcomes per second.
         eta: Seconds until all have ended; None if unknown.
     """
 
@@ -197,13 +145,12 @@ class PushProgress:
 
 @define
 class Tally:
-    """Counts what happens, for `PushProgress`."""
+    """Counts outcomes, for `PushProgress`."""
 
     total: int | None = None
     outcomes: Counter[OutcomeStatus] = Factory(Counter)
-    _rate: float = 0.0
+    ended_count: int = 0
     _since: float | None = None
-    _count: int = 0
 
     def expect(self, more: int) -> None:
         """Add *more* pushes to the total."""
@@ -212,29 +159,13 @@ class Tally:
     def ended(self, status: OutcomeStatus, now: float) -> None:
         """Count an outcome."""
         self.outcomes[status] += 1
+        self.ended_count += 1
         self._since = now if self._since is None else self._since
-        self._count += 1
-        if now - self._since >= WINDOW:
-            self._rate, self._since, self._count = self._count / (now - self._since), now, 0
 
     def progress(self, now: float, *, sending: int, still_open: int) -> PushProgress:
         """Return the current progress, with *still_open* pushes that are not final."""
-        rate = self._current(now)
-        ended = sum(self.outcomes.values())
-        left = None if self.total is None else max(0, self.total - ended)
-        eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
-        return PushProgress(
-            sending=sending,
-            open=still_open,
-            outcomes=dict(self.outcomes),
-            total=self.total,
-            rate=rate,
-            eta=eta,
-        )
-
-    def _current(self, now: float) -> float:
-        """Return the rate of the current window after two thirds of it, else of the last one."""
         passed = now - self._since if self._since is not None else 0.0
-        if passed >= WINDOW * 2 / 3 or (self._rate == 0.0 and passed > 0):
-            return self._count / passed
-        return self._rate
+        rate = self.ended_count / passed if passed > 0 else 0.0
+        left = None if self.total is None else max(0, self.total - self.ended_count)
+        eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
+        return PushProgress(sending, still_open, dict(self.outcomes), self.total, rate, eta)

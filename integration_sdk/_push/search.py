@@ -1,271 +1,474 @@
-"""Finds out from the service's list what became of a push whose answer was lost.
+"""What became of pushes whose answers were lost: one search per company, and decisions.
 
-A company with LOST rows is listed at once and then at growing intervals, until the evidence settles
-each or the policy's patience is used up. A row in DOUBT is up to the caller, and still looked for
-whenever the company is listed or a notification names an unknown push (a *sweep*), because requests
-may arrive late and lists may lag. Nothing here sends a push again, unless the caller lets us
-(``in_doubt="resend"``) and no list shows it.
+A company with doubtful pushes is listed at growing intervals, until the evidence settles each. A
+LOST push that no listing settles is in DOUBT once ``search_for`` has passed: that is up to the
+caller, and it is still looked for, rarely, because requests may arrive late and lists may lag.
+Nothing here sends a push again, unless the caller lets us (``in_doubt="resend"``) and no list shows
+it.
 
-**A search has a budget**: 5 listings of a company in 10 seconds and 12 in a minute, then growing
-pauses up to ten minutes, however often pushes are lost.
+**A search has a budget**, however often pushes are lost or notifications name unknown ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Mapping
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+from uuid import uuid4
 
-from attrs import Factory, define
+from attrs import define, field
 
-from integration_sdk._push import sending
-from integration_sdk._push.evidence import (
-    Finding,
-    Judging,
-    Operation,
-    awaits_another,
-    may_resend,
-)
-from integration_sdk._push.table import after
-from integration_sdk._push.tasks import loop_time
-from integration_sdk._store.row import Row, State
-from integration_sdk.errors import JournalError
-
-if TYPE_CHECKING:
-    from integration_sdk._push.dispatcher import Dispatcher
+from integration_sdk._http import requests
+from integration_sdk._push import outcomes
+from integration_sdk._push.evidence import Judging, in_lane, may_resend
+from integration_sdk._push.holder import Company, Holder, Live, about
+from integration_sdk._push.push import Push
+from integration_sdk._push.table import Event
+from integration_sdk._store2.journal import Journal
+from integration_sdk._store2.row import Evidence, Row, State, Verdict, folded
+from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError
+from integration_sdk.models import PushOperation, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 
 FIRST: Final = 0.5
-"""Seconds before a company with a lost push is first listed."""
+"""Seconds before a company with a lost push is first listed, and between two listings at least."""
+RARELY: Final = 30.0
+"""Seconds of the first pause once all that is left is in DOUBT; each is twice as long."""
 LONGEST: Final = 600.0
-"""Seconds between two listings at most, while a search lasts."""
+AFTER_HINT: Final = 1.0
+RARER: Final = 0.1
+"""Seconds, or share of the time in doubt, between two listings that notifications bring forward."""
 BUDGET: Final = ((5, 10.0), (12, 60.0))
 """Listings of a company in so many seconds, at most."""
-AFTER_LISTING: Final = 30.0
-"""Seconds between two sweeps that a listing triggers, at least."""
-AFTER_NOTIFICATION: Final = 1.0
-"""The same for sweeps that a notification of an unknown push triggers."""
-RARER: Final = 0.1
-"""Share by which the time in doubt has to grow between two sweeps."""
 READ_SINGLY: Final = 20
 """Pushes listed without ``data`` that are read one by one after a listing, at most."""
-
-
-@define
-class _Company:
-    """When a company was listed in search of pushes, and since when a push is in doubt.
-
-    Attributes:
-        sweeps: Number of sweeps that are planned or under way; each tells of DOUBTs at its end.
-    """
-
-    since: float
-    is_searched: bool = False
-    sweeps: int = 0
-    swept_at: float = -inf
-    listed: deque[float] = Factory(lambda: deque(maxlen=max(count for count, _ in BUDGET)))
-
-    def wait(self, now: float) -> float:
-        """Return the seconds until the budget allows another listing."""
-        waits = [
-            self.listed[-count] + span - now for count, span in BUDGET if len(self.listed) >= count
-        ]
-        return max(0.0, *waits) if waits else 0.0
-
-    def next_sweep(self, pause: float, now: float) -> float:
-        return self.swept_at + max(pause, RARER * (now - self.since))
+PORTION: Final = 50
+"""Rows that are judged before other tasks have a turn."""
+ELSEWHERE: Final = 1.0
+"""Seconds between two looks at pushes that another worker holds and a caller here waits for."""
+_DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
+_NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still being searched for"}
 
 
 @define(eq=False)
 class Search:
-    """The searches of all companies.
+    """The searches of all companies, and what callers decide.
 
     Attributes:
-        found: What the last listing suggested about each row in doubt.
         read: Final pushes that were read one by one for their echo, by key.
     """
 
-    dispatcher: Dispatcher
-    policy: sending.Policy
-    found: dict[str, Finding] = Factory(dict)
-    read: dict[str, Operation] = Factory(dict)
-    _companies: dict[str, _Company] = Factory(dict)
+    holder: Holder
+    read: dict[str, PushOperation] = field(factory=dict)
+    _deciding: asyncio.Lock = field(factory=asyncio.Lock)
 
-    def seek(self, company_id: str) -> None:
-        """Search for the company's LOST rows, until none is left."""
-        company = self._of(company_id)
-        if not company.is_searched and not self.dispatcher.tasks.closing.is_set():
-            company.is_searched = True
-            self.dispatcher.tasks.start(self._seek(company_id, company))
+    def __attrs_post_init__(self) -> None:
+        self.holder.seek = self.seek
 
-    def sweep(self, company_id: str | None) -> None:
-        """Look once more for pushes in doubt of a company that has just been listed.
+    def seek(self, company: Company) -> None:
+        """Search for the company's doubtful pushes, until none is left."""
+        if company.search is None and not self.holder.closing:
+            company.search = self.holder.start(self._search(company))
 
-        None: a notification named an unknown push, which may be any company's.
-        """
-        d = self.dispatcher
-        for name in {row.company for row in d.doubts(company_id)}:
-            company, now = self._of(name), loop_time()
-            pause = AFTER_NOTIFICATION if company_id is None else AFTER_LISTING
-            at = max(now, company.next_sweep(pause, now))
-            late = company_id is not None and at > now  # the next listing is early enough
-            if late or company.is_searched or company.swept_at > now or d.tasks.closing.is_set():
-                continue
-            company.swept_at = at
-            self._start_sweep(name, at - now)
-
-    def _start_sweep(self, company_id: str, wait: float) -> None:
-        self._of(company_id).sweeps += 1
-        self.dispatcher.tasks.start(self._sweep(company_id, wait))
-
-    def unsettled(self, row: Row) -> None:
-        """Tell whoever waits for *row*, which has come into DOUBT; or send it again, if we may."""
-        pushes = self.dispatcher.handles.of(row.id)
-        if row.id in self.found or not any(map(self.dispatcher.handles.was_recovered, pushes)):
-            self._resend_or_tell(row)
-            return
-        self.sweep(row.company)  # an earlier run's word is old
-        company = self._of(row.company)
-        if not (company.is_searched or company.sweeps):  # too soon after the last sweep
-            self._resend_or_tell(row)
-
-    def _resend_or_tell(self, row: Row) -> None:
-        if self._may_resend(row):
-            self.dispatcher.tasks.start(self.dispatcher.sender.resend_missing(row))
-        else:
-            self.dispatcher.tell(row)
-
-    def _may_resend(self, row: Row) -> bool:
-        d = self.dispatcher
-        return (
-            self.policy.resends
-            and any(push.outcome is None for push in d.handles.of(row.id))
-            and not (d.stopped or d.tasks.closing.is_set())
-            and may_resend(
-                row,
-                self.found.get(row.id),
-                d.rows,
-                transmissions=self.policy.retry.attempts,
-            )
-        )
-
-    async def _seek(self, company_id: str, company: _Company) -> None:
+    async def _search(self, company: Company) -> None:
+        await asyncio.sleep(0)  # an eager task would begin before it is known
+        loop = asyncio.get_running_loop()
+        pause, began, confirms = FIRST, loop.time(), False
         try:
-            await self._seek_all(company_id)
-        except asyncio.CancelledError:  # by a stranger
-            self._end(company_id, company)
-            raise
-        self._end(company_id, company)
-
-    async def _seek_all(self, company_id: str) -> None:
-        waited: dict[str, float] = {}
-        so_far, pause = 0.0, FIRST
-        while asked := self._lost(company_id):
-            if not await self.dispatcher.tasks.sleep(pause):
-                return
-            waited = {row: waited.get(row, 0.0) + pause for row in asked}
-            so_far += pause
-            usual = max(FIRST, min(2 * pause, self.policy.patience / 2))
-            pause = min(LONGEST, max(usual, so_far / 5))
-            await self.look(company_id, waited)
-
-    def _end(self, company_id: str, company: _Company) -> None:
-        company.is_searched, company.since = False, loop_time()
-        if self._lost(company_id):
-            self.seek(company_id)
-        elif self._awaits_another(company_id):
-            self._start_sweep(company_id, FIRST)
-        else:
-            self._tell_doubts(company_id)
-
-    def _lost(self, company_id: str) -> list[str]:
-        d = self.dispatcher
-        return [
-            row.id
-            for row in d.doubts(company_id)
-            if row.state is State.LOST and row.id not in d.carried
-        ]
-
-    async def _sweep(self, company_id: str, wait: float) -> None:
-        try:
-            for _ in range(2):
-                if wait and not await self.dispatcher.tasks.sleep(wait):
-                    return
-                await self.look(company_id, {})
-                if not self._awaits_another(company_id):
-                    return
-                wait = FIRST
+            while company.doubtful and not self.holder.closing:
+                began = await self._next(company, loop.time() + pause, began)
+                await self._look(company)
+                # What rests on a list that lacks something has to be seen twice.
+                confirms = not confirms and any(map(_awaits_another, company.doubtful.values()))
+                if not confirms:
+                    self._tell_doubts(company)
+                lost = any(one.row.state is not State.DOUBT for one in company.doubtful.values())
+                if lost:
+                    usual = max(FIRST, min(2 * pause, self.holder.policy.search_for / 2))
+                    usual = max(usual, (loop.time() - began) / 5)
+                else:
+                    usual = FIRST if confirms else max(RARELY, 2 * pause)
+                pause = max(min(LONGEST, usual), self._budget(company))
         finally:
-            self._of(company_id).sweeps -= 1
-            self._tell_doubts(company_id)
+            company.search = None
+            if not any(one.doubtful for one in self.holder.companies.values()):
+                self.read.clear()
 
-    def _awaits_another(self, company_id: str) -> bool:
-        doubts = self.dispatcher.doubts(company_id)
-        return any(awaits_another(row, self.found.get(row.id)) for row in doubts)
+    async def _next(self, company: Company, at: float, began: float) -> float:
+        """Wait for the next listing, which news brings forward; return since when it is searched.
 
-    def _tell_doubts(self, company_id: str) -> None:
-        """Tell whoever waits for a row that stays in DOUBT after a search or sweep."""
-        for row in self.dispatcher.doubts(company_id):
-            if row.state is State.DOUBT:
-                self._resend_or_tell(row)
+        That begins anew with each lost answer. A notification may name a push that has turned up:
+        the longer that is ago, the less it brings forward.
+        """
+        loop = asyncio.get_running_loop()
+        while (now := loop.time()) < at and not self.holder.closing:
+            try:
+                async with asyncio.timeout_at(at):
+                    await company.news.wait()
+            except TimeoutError:
+                break
+            company.news.clear()
+            now = loop.time()
+            lost = (one for one in company.doubtful.values() if one.row.state is not State.DOUBT)
+            if any(one.finding is None for one in lost):
+                began, wait = now, FIRST
+            else:
+                last = company.listed[-1] if company.listed else now
+                wait = last + max(AFTER_HINT, RARER * (now - began)) - now
+            at = min(at, now + max(wait, self._budget(company)))
+        return began
 
-    async def look(self, company_id: str, waited: Mapping[str, float]) -> None:
-        """List the company's pushes once, when the budget allows, and judge all rows in doubt."""
-        d, company = self.dispatcher, self._of(company_id)
-        while (wait := company.wait(loop_time())) > 0:  # others may list it meanwhile
-            if not await d.tasks.sleep(wait):
-                return
-        asked = d.doubts(company_id)  # the listing may lack what is sent from here on
-        if not asked:
-            return
-        company.listed.append(loop_time())
-        listing = await d.wire.list_back_to(company_id, asked)
-        policy = self.policy
+    def _budget(self, company: Company) -> float:
+        """Return the seconds until the budget allows another listing; workers share it."""
+        now, workers = asyncio.get_running_loop().time(), self.holder.polls.workers
+        waits = [
+            company.listed[-count] + span * workers - now
+            for count, span in BUDGET
+            if len(company.listed) >= count
+        ]
+        return max(0.0, *waits) if waits else 0.0
+
+    async def _look(self, company: Company) -> None:
+        """List the company's pushes once, and judge all that are doubtful."""
+        holder, now = self.holder, asyncio.get_running_loop().time()
+        lives = dict(company.doubtful)  # the listing may lack what is sent from here on
+        asked = [live.row for live in lives.values()]
+        waited = {
+            name: now - live.lost_at for name, live in lives.items() if live.row.state is State.LOST
+        }
+        company.listed.append(now)
+        listing = await holder.wire.list_back_to(company.id, asked)
+        policy = holder.policy
         judging = Judging(asked, listing, policy.path_names, policy.exclusive)
-        news: list[tuple[Row, None]] = []
         try:
-            owned = await d.store.owners(judging.new)
+            # After the listing, and in this order: whatever it shows was on record before.
+            if holder.journal is not None:
+                rivals = await holder.journal.unexplained(company.id)
+                owned = await holder.journal.owners(judging.new)
+            else:
+                held = [one.row for one in holder.live.values()] + holder.buried
+                rivals = [row for row in held if row.ghosts > 0 and row.company == company.id]
+                owned = {key for key in judging.new if self._is_owned(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
-            await self._read_mute(company_id, free)
-            unclaimed = {key: one for key, one in free.items() if key not in d.keys}
-            changes = judging.conclude(
-                d.rows,
-                d.rivals,
-                unclaimed,
-                found=self.found,
-                waited=waited,
-                patience=policy.patience,
-            )
-            news = [(after(row, event, **facts), None) for row, event, facts in changes]
-            await d.write_all(news)
+            await self._read_mute(company, free)
+            self._let_go(company, rivals)
+            await self._judge(lives, judging, rivals, free, waited)
         except JournalError as error:
             logger.warning(
                 "the search for pushes in doubt of company %s failed and will be retried: %s",
-                company_id,
+                company.id,
                 error,
             )
-        for new, _ in news:
-            if new.key is not None and d.rows.get(new.id) is new:
-                self.found.pop(new.id, None)
-                logger.info("%s was found: it is push %s", new, new.key)
-        if not d.rivals:
-            self.read.clear()
-            self.found.clear()
 
-    async def _read_mute(self, company_id: str, found: dict[str, Operation]) -> None:
+    def _is_owned(self, key: str) -> bool:
+        return folded(key) in self.holder.keys or folded(key) in self.holder.owned
+
+    def _let_go(self, company: Company, rivals: list[Row]) -> None:
+        """Let go of pushes that another worker has taken further, as by a caller's decision."""
+        for row in rivals:
+            live = company.doubtful.get(row.id)
+            if live is not None and row.version > live.row.version:
+                self.holder.moved(live, row)
+
+    async def _judge(
+        self,
+        lives: dict[str, Live],
+        judging: Judging,
+        rivals: list[Row],
+        free: dict[str, PushOperation],
+        waited: dict[str, float],
+    ) -> None:
+        holder = self.holder
+        rows = [one.row for one in lives.values() if one.row.id in one.company.doubtful]
+        conclusions = judging.conclude(
+            [row for row in rows if row.state is not State.QUEUED],
+            rivals,
+            free,
+            before={name: live.finding for name, live in lives.items()},
+            waited=waited,
+            patience=holder.policy.search_for,
+        )
+        for number, (row, finding, event, facts) in enumerate(conclusions):
+            live = lives[row.id]
+            live.finding = finding
+            if event is None or live.row is not row or not await holder.step(live, event, **facts):
+                continue
+            if event is Event.FOUND:
+                self._found(live)
+            if number % PORTION == PORTION - 1:
+                await asyncio.sleep(0)
+        unsent = [one for one in rows if one.state is State.QUEUED]
+        for row in unsent:
+            live = lives[row.id]
+            key = judging.already_there(row, [*rivals, *unsent], free)
+            if key is not None and live.row is row:
+                echo = {"key": key, "evidence": Evidence.AGREEING_ECHO}
+                if await holder.step(live, Event.FOUND, **echo):
+                    del free[key]
+                    self._found(live)
+                    continue
+            if live.company.doubtful.pop(row.id, None) is live:
+                holder.queue(live)
+
+    def _found(self, live: Live) -> None:
+        row = live.row
+        logger.info("%s was found: it is push %s", row, row.key, extra=about(row))
+        self.holder.open(live, None)
+
+    async def _read_mute(self, company: Company, found: dict[str, PushOperation]) -> None:
         """Read final pushes that were listed without their echo, one by one and each only once."""
         mute = [key for key, one in found.items() if one.is_final and not one.data]
         unread = tuple(key for key in mute if key not in self.read)[:READ_SINGLY]
-        for one in await self.dispatcher.wire.read_singly(company_id, unread) if unread else ():
+        for one in await self.holder.wire.read_singly(company.id, unread) if unread else ():
             self.read[one.push_operation_key] = one
         found.update((key, self.read[key]) for key in mute if key in self.read)
 
-    def _of(self, company_id: str) -> _Company:
-        company = self._companies.get(company_id)
-        if company is None:
-            company = self._companies[company_id] = _Company(loop_time())
-        return company
+    def _tell_doubts(self, company: Company) -> None:
+        """Give whoever waits for a push in DOUBT that outcome; or send it again, if we may."""
+        for live in list(company.doubtful.values()):
+            if live.row.state is not State.DOUBT:
+                continue
+            waiting = [push for push in live.pushes if push.outcome is None]
+            if waiting and self._may_resend(live):
+                self.holder.start(self._resend_missing(live))
+                continue
+            for push in waiting:
+                self.holder.settle(push, outcomes.in_doubt(push.request, live.row))
+
+    def _may_resend(self, live: Live) -> bool:
+        holder, policy = self.holder, self.holder.policy
+        if not policy.resends or holder.stopped or holder.closing:
+            return False
+        return may_resend(live.row, live.finding, transmissions=policy.retry.attempts)
+
+    async def _resend_missing(self, live: Live) -> None:
+        """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
+        try:
+            async with self._deciding:
+                if live.row.state is State.DOUBT and await self._step(live, Event.RESENT, "resend"):
+                    waiting = [push for push in live.pushes if push.outcome is None]
+                    logger.warning(
+                        "the list of pushes does not show %s: it is sent again",
+                        live.row,
+                        extra=about(live.row),
+                    )
+                    self._send_again(live, waiting)
+        except JournalError as error:
+            logger.warning(
+                "%s is not sent again, because that could not be recorded: %s",
+                live.row,
+                error,
+                extra=about(live.row),
+            )
+            for push in live.pushes:
+                self.holder.settle(push, outcomes.in_doubt(push.request, live.row))
+
+    # Decisions
+
+    async def decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+        """Carry out a decision to its end, even if the caller is cancelled."""
+        if bind is not None:
+            await self._check_key((await self._in_doubt(intent)).row, bind)
+        task = self.holder.start(self._decided(intent, decision, bind))
+        result = await asyncio.shield(task)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _decided(
+        self, intent: str, decision: str | None, bind: str | None
+    ) -> Push | Exception | None:
+        try:
+            async with self._deciding:
+                return await self._decide(await self._in_doubt(intent), decision, bind)
+        except (ConfigurationError, JournalError, ClientClosed) as error:
+            return error
+
+    async def _decide(self, live: Live, decision: str | None, bind: str | None) -> Push | None:
+        holder, intent = self.holder, live.row.id
+        facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
+        event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
+        if bind and self._is_owned(bind):
+            raise ConfigurationError(f"push {bind} already belongs to another intent")
+        request = live.pushes[0].request if live.pushes else self._request(live.row)
+        push = Push(request, intent=intent)
+        holder.enter(push)  # the block waits for it
+        try:
+            if not await self._step(live, event, decision or "bind", **facts):
+                await self._in_doubt(intent)  # or else says why not
+                raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301
+        except BaseException:
+            holder.forget(push)
+            raise
+        if event is Event.ABANDONED:
+            holder.forget(push)
+            holder.go_on(live)
+            return None
+        waiting = [one for one in live.pushes if one.outcome is None]
+        if bind:
+            live.pushes = [*waiting, push]
+            holder.hold(live)
+            self._found(live)
+        else:
+            self._send_again(live, [*waiting, push])
+        return push
+
+    async def _step(self, live: Live, event: Event, decision: str, **facts: Any) -> bool:
+        if event is Event.RESENT and live.row.idempotency_key is not None:
+            facts["idempotency_key"] = str(uuid4())
+        if self.holder.journal is not None:
+            facts["holder"] = self.holder.journal.holder  # it is ours from now on
+        return await self.holder.step(live, event, decision=decision, **facts)
+
+    def _send_again(self, live: Live, pushes: list[Push]) -> None:
+        live.pushes, live.is_own, live.call, live.finding = pushes, True, None, None
+        for push in pushes:
+            push._end_wait()  # it begins anew
+        live.tries, live.sent_at = 0, None
+        live.company.doubtful.pop(live.row.id, None)
+        self.holder.hold(live)
+        self.holder.queue(live)
+
+    def _request(self, row: Row) -> PushRequest:
+        return outcomes.from_row(row, exact=self.holder.polls.exact)
+
+    async def _in_doubt(self, intent: str) -> Live:
+        """Return the push of *intent*, about which the caller may decide.
+
+        Raises:
+            ConfigurationError: It is not in doubt, or not any more.
+        """
+        holder = self.holder
+        if holder.closing:
+            raise ClientClosed("this coordinator's block has been left")
+        live = holder.live.get(intent)
+        if live is None and holder.journal is not None and holder.journal.shared:
+            for row in await holder.journal.rows(ids=[intent]):  # another process holds it
+                live = Live(row, holder.company(row.company), [])
+        if live is None or live.row.state is not State.DOUBT:
+            state = "settled or unknown"
+            if live is not None:
+                state = _NOT_YET.get(live.row.state, live.row.state)
+            raise ConfigurationError(
+                f"intent {intent} is {state}; you can decide only about a push that is IN_DOUBT"
+            )
+        return live
+
+    async def _check_key(self, row: Row, key: str) -> None:
+        """Reject a mistyped key before the decision, which is final, is recorded."""
+        requests.segment("bind", key)
+        found = await self.holder.wire.read_singly(row.company, (key,))
+        if not found:
+            raise ConfigurationError(
+                f"push {key} cannot be read at the service; nothing was recorded"
+            )
+        if not in_lane(found[0], row.lane, self.holder.policy.path_names):
+            raise ConfigurationError(f"push {key} is of another connection or data type")
+
+    async def give_back(self, intent: str) -> PushRequest:
+        """Free the reference of a push that timed out, and return its request."""
+        holder = self.holder
+        found = await holder.journal.rows(ids=[intent]) if holder.journal else []
+        if not found or not outcomes.has_ended(found[0], PushStatus.TIMED_OUT) or found[0].ghosts:
+            raise ConfigurationError(
+                f"record= needs a push that timed out; intent {intent} is not one in this journal"
+            )
+        live = Live(found[0], holder.company(found[0].company), [])
+        await self._step(live, Event.FREED, "resend")
+        return self._request(found[0])
+
+
+@define(eq=False)
+class Workers:
+    """What earlier runs and other workers have left, hold, and are told."""
+
+    holder: Holder
+    _keeper: asyncio.Task[None] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.holder.beat = self.beat
+
+    async def open(self) -> None:
+        """Take over what earlier runs have left; in a database, stay alive from now on."""
+        holder = self.holder
+        holder.polls.strangers.add(self.hinted)
+        if holder.journal is None:
+            return
+        if holder.journal.shared:
+            holder.journal.listen(self._heard)
+            await self.beat()
+            self._keeper = holder.start(self._keep(holder.journal))
+        else:
+            await self._take_over(holder.journal)
+        doubts = sum(live.row.state in _DOUBTFUL for live in holder.live.values())
+        if doubts:
+            logger.warning(
+                "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`",
+                doubts,
+            )
+
+    def close(self) -> None:
+        """Take over nothing more."""
+        self.holder.polls.strangers.discard(self.hinted)
+        if self._keeper is not None:
+            self._keeper.cancel()
+
+    async def _keep(self, journal: Journal) -> None:
+        holder = self.holder
+        while not holder.closing:
+            await asyncio.sleep(ELSEWHERE if holder.elsewhere else journal.beat_every)
+            try:
+                if journal.silent_for >= journal.beat_every:
+                    await self.beat()
+                if holder.elsewhere:
+                    await self._look_elsewhere(journal)
+            except JournalError as error:
+                logger.warning("other workers' pushes could not be read: %s", error)
+
+    async def beat(self) -> None:
+        """Tell the other workers that this one is alive, and take over from those that are not."""
+        holder, journal = self.holder, self.holder.journal
+        if journal is None:
+            return
+        holder.polls.workers = await journal.beat()
+        if journal.reconnected:
+            await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
+        await self._take_over(journal)
+
+    async def _take_over(self, journal: Journal) -> None:
+        holder = self.holder
+        while not (holder.stopped or holder.closing) and (rows := await journal.claim()):
+            for row in rows:
+                holder.adopt(row, holder.elsewhere.pop(row.id, []))
+
+    async def _look_elsewhere(self, journal: Journal) -> None:
+        """Look at pushes that another worker holds and callers here wait for."""
+        elsewhere = self.holder.elsewhere
+        for row in await journal.rows(ids=list(elsewhere)):
+            for push in elsewhere.get(row.id, ()):
+                if row.key is not None and push.key is None:
+                    push._seen(outcomes.recorded_operation(row))
+            if row.is_done or row.state is State.DOUBT:
+                self.holder.join(row, elsewhere.pop(row.id, []))
+
+    def hinted(self, key: str) -> None:
+        """Note that push *key* may have changed, which is not followed here; tell the others."""
+        for company in self.holder.companies.values():
+            if company.doubtful:
+                company.news.set()  # it may be one of these
+        if self.holder.journal is not None:
+            self.holder.journal.tell(key)
+
+    def _heard(self, key: str) -> None:
+        if folded(key) in self.holder.keys:
+            self.holder.polls.notify(key)
+
+
+def _awaits_another(live: Live) -> bool:
+    """Whether another listing could confirm what the last one suggests about a row in DOUBT."""
+    finding, row = live.finding, live.row
+    if finding is None or row.state is not State.DOUBT:
+        return False
+    is_news = finding.verdict is Verdict.ABSENT and row.verdict is not Verdict.ABSENT
+    return is_news or finding.key is not None

@@ -4,31 +4,30 @@ A push is not idempotent and its answer can be lost. So its row is on record bef
 leaves, and everything that happens to it is an `Event`, one step of `TABLE`::
 
     QUEUED ----> SENDING --> OPEN       answered with a key of its own
-      ^             |------> QUEUED     never left, or refused for now: sent again by itself
-      |             |------> REFUSED    never left and nobody tries again, or refused by the service
+      ^             |------> QUEUED     never left, or refused for now: sent again
+      |             |------> DONE       never left and not tried again, or refused by the service
       |             '------> LOST       the answer was lost: never sent again (*)
       |
-    a new row     LOST  ---> OPEN       a listing shows which push is ours
-    sent by the         '--> DOUBT      a listing cannot settle it: absent, or unresolved
-    caller's      DOUBT ---> OPEN       a later listing, or the caller, tells which push is ours
-    decision            '--> CLOSED     by the caller: resend or abandon
-      '-------------------------'
-    OPEN  -----------------> FINAL      polled to its end; never changes again
+      |           LOST  ---> OPEN       a listing shows which push is ours
+      |               '----> DOUBT      a listing cannot settle it: absent, or unresolved
+      '---------- DOUBT ---> OPEN       a later listing shows it, or the caller names it
+       resent         '----> DONE       abandoned by the caller
+                  OPEN  ---> DONE       polled to its end
 
     (*) A service that honours Idempotency-Key may be asked once more with the same key:
         LOST --> SENDING, a *replay*. Only an answer with a key ends the doubt then; a refusal of
         the replay says nothing about the first transmission.
 
-The state alone says what is to be done, whichever process reads the row: `dispatcher` has one
-place for it. A CLOSED row is kept: its own request may still turn up at the service, and must not
-be mistaken for another's.
+``ghosts`` counts the transmissions whose push has not been identified: one more with each that is
+sent, one less with an answer of its own, a refusal or a find. A row with ghosts is a rival for the
+evidence about others, whatever its state; and it is not called refused, since a push may exist.
 """
 
 import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from attrs import field, frozen
 
@@ -37,7 +36,7 @@ from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._http.statuses import Meaning
 from integration_sdk._push.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
-from integration_sdk._store.row import Lane, Row, State, is_keepable
+from integration_sdk._store2.row import Lane, Result, Row, State, is_name
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
@@ -48,6 +47,7 @@ CREATES: Final = "POST"
 class Event(StrEnum):
     """What can happen to a push."""
 
+    KEPT = "put on record before its turn, since its caller no longer waits"
     SENT = "its turn has come: on record as being sent, then it leaves"
     LATER = "it never left, or was refused for now, and will be sent again"
     REFUSED = "it never left, or the service refused it, and it will not be sent again"
@@ -56,9 +56,9 @@ class Event(StrEnum):
     FOUND = "a listing shows, or the caller says, which push is ours"
     UNSETTLED = "the search has lasted long enough, and no listing settles it"
     ENDED = "it was seen with a final status"
-    RESENT = "the caller, or a corrected record, sends it as a new push"
-    ABANDONED = "the caller gives it up, or it will not be sent"
-    RESTARTED = "its process has ended, or its task; whoever takes it over goes on"
+    RESENT = "the caller, or a corrected record, sends it again"
+    ABANDONED = "the caller gives it up"
+    FREED = "the caller gives its reference to another record, though it timed out"
 
 
 class IllegalTransition(RuntimeError):
@@ -68,45 +68,46 @@ class IllegalTransition(RuntimeError):
 _S, _E = State, Event
 TABLE: Final[Mapping[State, Mapping[Event, State]]] = MappingProxyType(
     {
+        # FOUND: an earlier process has sent it, and its file or database was restored since.
         _S.QUEUED: {
+            _E.KEPT: _S.QUEUED,
             _E.SENT: _S.SENDING,
-            _E.REFUSED: _S.REFUSED,
-            _E.ABANDONED: _S.REFUSED,
-            _E.RESTARTED: _S.QUEUED,
+            _E.REFUSED: _S.DONE,
+            _E.FOUND: _S.OPEN,
         },
         _S.SENDING: {
             _E.LATER: _S.QUEUED,
-            _E.REFUSED: _S.REFUSED,
+            _E.REFUSED: _S.DONE,
             _E.ANSWERED: _S.OPEN,
             _E.LOST: _S.LOST,
-            _E.RESTARTED: _S.LOST,
         },
-        _S.OPEN: {_E.ENDED: _S.FINAL, _E.RESTARTED: _S.OPEN},
-        _S.LOST: {
-            _E.SENT: _S.SENDING,
-            _E.FOUND: _S.OPEN,
-            _E.UNSETTLED: _S.DOUBT,
-            _E.RESTARTED: _S.LOST,
-        },
+        _S.OPEN: {_E.ENDED: _S.DONE},
+        _S.LOST: {_E.SENT: _S.SENDING, _E.FOUND: _S.OPEN, _E.UNSETTLED: _S.DOUBT},
         _S.DOUBT: {
             _E.FOUND: _S.OPEN,
             _E.UNSETTLED: _S.DOUBT,
-            _E.RESENT: _S.CLOSED,
-            _E.ABANDONED: _S.CLOSED,
-            _E.RESTARTED: _S.DOUBT,
+            _E.RESENT: _S.QUEUED,
+            _E.ABANDONED: _S.DONE,
         },
-        _S.CLOSED: {_E.RESTARTED: _S.CLOSED},
-        # Its reference may be given to a corrected record; the row itself stays as it is.
-        _S.REFUSED: {_E.RESENT: _S.REFUSED},
-        _S.FINAL: {_E.RESENT: _S.FINAL},
+        _S.DONE: {_E.RESENT: _S.QUEUED, _E.FREED: _S.DONE},
     }
 )
 """For each state the events that can happen in it, and the state after each."""
 
-_MAY_OWN: Final = frozenset({_S.SENDING, _S.LOST, _S.DOUBT, _S.CLOSED})
+_RESULTS: Final = {
+    Event.ENDED: Result.ENDED,
+    Event.REFUSED: Result.REFUSED,
+    Event.ABANDONED: Result.ABANDONED,
+}
+_IDENTIFIED: Final = frozenset({Event.LATER, Event.REFUSED, Event.ANSWERED, Event.FOUND})
+_ANEW: Final[Mapping[str, Any]] = MappingProxyType(
+    dict.fromkeys(("key", "evidence", "result", "status", "http_status", "error", "verdict"))
+    | {"candidates": (), "replays": 0, "mark": None}
+)
+"""What a row that is sent again begins with."""
 
 
-def after(row: Row, event: Event, **changes: object) -> Row:
+def after(row: Row, event: Event, **facts: Any) -> Row:
     """Return the next version of *row*, after *event*.
 
     Raises:
@@ -115,19 +116,22 @@ def after(row: Row, event: Event, **changes: object) -> Row:
     state = TABLE[row.state].get(event)
     if state is None:
         raise IllegalTransition(f"push {row.id} is {row.state}: it cannot be {event.name}")
-    return row.to(state, **changes)
+    facts["ghosts"] = ghosts = row.ghosts + _change_of_ghosts(row.state, event)
+    if event is Event.RESENT:
+        facts = {**_ANEW, "earlier": (*row.earlier, row.as_attempt()), **facts}
+    elif event is Event.REFUSED and ghosts:
+        state = State.DOUBT  # an earlier transmission may own a push
+    elif event in _RESULTS:
+        facts["result"] = _RESULTS[event]
+    if ghosts:
+        facts.setdefault("payload", row.payload)  # what its ghosts can be told by
+    return row.next(state, **facts)
 
 
-def restarted(row: Row) -> Row:
-    """Return the row as whoever takes it over has to see it; the same where nothing changes."""
-    if TABLE[row.state].get(Event.RESTARTED, row.state) is row.state:
-        return row
-    return after(row, Event.RESTARTED, error="the process ended while this push was being sent")
-
-
-def may_own_unclaimed(row: Row) -> bool:
-    """Whether an unclaimed push of the service may be this one."""
-    return row.key is None and row.state in _MAY_OWN
+def _change_of_ghosts(state: State, event: Event) -> int:
+    if event is Event.SENT:
+        return 0 if state is State.LOST else 1  # a replay is no transmission of its own
+    return -(event in _IDENTIFIED and state is not State.QUEUED)
 
 
 def new_row(
@@ -138,49 +142,34 @@ def new_row(
     method: str = CREATES,
     natural_key: str | None = None,
     record_id: str | None = None,
+    content_type: str | None = None,
     reference: str | None = None,
     idempotency_key: str | None = None,
     timeout_minutes: int | None = None,
-    hashed: bool = True,
+    holder: str = "",
 ) -> Row:
-    """Return the row of a push that has not been sent yet.
+    """Return the row of a push that has neither been sent nor put on record.
 
     Raises:
         ValueError: The payload has no value at *natural_key*.
     """
+    creates = method == CREATES and record_id is None
     return Row(
         id=id,
         lane=lane,
         method=method,
         payload=payload,
-        payload_hash=hashlib.sha256(payload).hexdigest() if hashed else "",
+        # A hash is for who asks for a reference again.
+        payload_hash=hashlib.sha256(payload).hexdigest() if reference is not None else "",
         natural_key=natural_key,
         natural_value=natural_value(payload, natural_key),
         record_id=record_id,
+        content_type=content_type,
         reference=reference,
-        idempotency_key=idempotency_key if method == CREATES else None,
+        idempotency_key=idempotency_key if creates else None,
         timeout_minutes=timeout_minutes,
-    )
-
-
-def sent_again(row: Row, row_id: str, idempotency_key: str | None) -> tuple[Row, Row]:
-    """Return *row* as decided to be sent again, and the new row that is sent for it.
-
-    The old one stays a rival: its push may exist after all.
-    """
-    return after(row, Event.RESENT, decision="resend"), Row(
-        id=row_id,
-        lane=row.lane,
-        method=row.method,
-        record_id=row.record_id,
-        payload_hash=row.payload_hash,
-        natural_key=row.natural_key,
-        natural_value=row.natural_value,
-        reference=row.reference,
-        timeout_minutes=row.timeout_minutes,
-        parent=row.id,
-        idempotency_key=idempotency_key if row.method == CREATES else None,
-        payload=row.payload,
+        holder=holder,
+        version=-1,
     )
 
 
@@ -193,6 +182,7 @@ class SendResult:
     retry_after: Minimum seconds to wait, as asked by the service.
     cause: Readable reason why it was not sent, or how the answer was lost.
     operation: The push that the service answered with, if any; otherwise *error* says why not.
+    is_moved: Whether the answer says that its address does not take requests, see `is_moved`.
     """
 
     phase: Phase
@@ -202,15 +192,27 @@ class SendResult:
     cause: str | None = None
     operation: PushOperation | None = field(default=None, repr=False)
     error: IntegrationError | None = None
+    is_moved: bool = False
 
     @property
     def key(self) -> str | None:
         """The pushOperationKey it carries, if any."""
         key = (self.body or {}).get("pushOperationKey")
-        return key if isinstance(key, str) and key and is_keepable(key) else None
+        return key if isinstance(key, str) and is_name(key) else None
+
+    @property
+    def said(self) -> str | None:
+        """Why it was not accepted, as it is recorded."""
+        error = self.cause or (self.body or {}).get("error")
+        return None if error is None else str(error)
+
+    @property
+    def is_services_own(self) -> bool:
+        """Whether the service itself answered, as far as its answer shows."""
+        return self.operation is not None or is_error_body(self.body)
 
 
-ACKNOWLEDGED = frozenset({200, 202})
+ACKNOWLEDGED: Final = frozenset({200, 202})
 
 
 def classify(
@@ -229,11 +231,12 @@ def classify(
     may have left                                                 LOST
     answered       200 202         an object with an unseen key   ANSWERED
     answered       a refusal       the documented error body      REFUSED
+    answered       moved           any                            REFUSED
     answered       anything else, or any other body               LOST
     ============== =============== ============================== ==========
 
     Which statuses are refusals `statuses.TABLE` says. Whether a refusal is for now only, and the
-    push goes LATER, its sender decides.
+    push goes LATER, its holder decides.
 
     Args:
         result: What the transport saw.
@@ -244,6 +247,8 @@ def classify(
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """
+    if result.is_moved:
+        return Event.LOST if replay else Event.REFUSED
     match _meaning(result, refuses_with_503=refuses_with_503):
         case Meaning.DONE if result.status in ACKNOWLEDGED and result.key and not key_is_known:
             return Event.ANSWERED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from inspect import isawaitable
 from json import dumps
 from typing import Annotated, Any, Final
 from uuid import uuid4
@@ -17,8 +16,8 @@ from cyclopts.validators import LimitedChoice
 from integration_sdk._http import requests
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.push import Push
-from integration_sdk._push.table import Event, after, sent_again
-from integration_sdk._store.row import Evidence, KeyClaimed, Row, State
+from integration_sdk._push.table import Event, after
+from integration_sdk._store2.row import Evidence, Row, State
 from integration_sdk.cli._display import show, show_table
 from integration_sdk.cli._run import USUAL, Following, Run
 from integration_sdk.cli._service import FROM_ENVIRONMENT, NO_JOURNAL, Flag, Journal, Quiet, Service
@@ -127,28 +126,22 @@ async def resolve(
         requests.segment("bind", bind)
     async with journal.existing() as store:
         rows = await store.lend()
-        row = _one(await rows.rows(live=True), intent)
+        row = _one([one for one in await rows.everything() if not one.is_done], intent)
         if row.state is not State.DOUBT:
             raise ConfigurationError(
                 f"intent {row.id} is {row.state}: only what is in doubt can be decided"
             )
-        add: tuple[Row, ...] = ()
         if bind is not None:
             decided = after(row, Event.FOUND, decision="bind", key=bind, evidence=Evidence.CALLER)
         elif resend:
             fresh = str(uuid4()) if row.idempotency_key else None
-            decided, again = sent_again(row, fresh or uuid4().hex, fresh)
-            add = (again,)
+            decided = after(row, Event.RESENT, decision="resend", idempotency_key=fresh)
         else:
             decided = after(row, Event.ABANDONED, decision="abandon")
-        try:
-            made = rows.decide(decided, add)
-            if isawaitable(made):
-                await made
-        except KeyClaimed:
-            raise KeyClaimed(
-                f"{bind} is already the key of another push; nothing was decided"
-            ) from None
+        if await rows.write(decided) is not decided:
+            raise ConfigurationError(
+                f"intent {row.id} was decided meanwhile, or {bind} is the key of another push"
+            )
     then = "`pushes resume` sends it again." if resend else "`pushes resume` waits for that push."
     what = "given up." if abandon else then
     show(f"Recorded for {row.reference or row.id}: {what}")

@@ -65,7 +65,7 @@ async def push(config: Mapping[str, Any]) -> None:
     async with Client(config["api_key"], config["base_url"]) as client:
         pushes = client.coordinator(
             journal=config["journal"],
-            patience=config["patience"],
+            search_for=config["patience"],
         )
         async with pushes:
             say("open")

@@ -24,7 +24,7 @@ from typing import Any, Self
 from attrs import define, field, frozen
 
 from integration_sdk import Store
-from integration_sdk._store.row import Row, State
+from integration_sdk._store2.row import Row, State
 from integration_sdk.errors import JournalError
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 from tests.proofs.proof_proxy import Cut, CutProxy, Side
@@ -35,7 +35,7 @@ LIST = "^GET {}/push$"
 POLL = "^GET {}/push"
 LONGEST = 30.0
 """Seconds of a life, at most: one that takes longer hangs."""
-DONE = frozenset({State.FINAL, State.DOUBT})
+DONE = frozenset({State.DONE, State.DOUBT})
 
 
 @define(eq=False)
@@ -346,7 +346,7 @@ def audit(session: Session, rows: Sequence[Row]) -> list[str]:
         if operation.company == session.company.id:
             there.setdefault(operation.record["invoiceNumber"], []).append(operation)
     names = [f"{session.name}-{number:05d}" for number in range(session.records)]
-    kept = {row.reference: row for row in rows if not row.is_superseded}
+    kept = {row.reference: row for row in rows}
     wrong = list(session.broken)
     for name in names:
         wrong += [f"{name}: {what}" for what in _wrong(kept.get(name), there.get(name, []))]
@@ -384,7 +384,7 @@ def _wrongly_told(session: Session, there: Mapping[str, Sequence[Operation]]) ->
 async def rows_of(path: Path) -> list[Row]:
     """Return what the journal holds, once nobody has it open."""
     async with Store(path) as store:
-        return await (await store.lend()).rows()
+        return await (await store.lend()).everything()
 
 
 async def kill_until(

@@ -266,7 +266,7 @@ class Soak:
                 journal=journal,
                 leave=self.dice.choice(["drain", "detach"]),
                 max_open=self.dice.choice([3, 2000]),
-                patience=PATIENCE,
+                search_for=PATIENCE,
             ) as pushes,
             aclosing(pushes.run(requests)) as outcomes,
         ):

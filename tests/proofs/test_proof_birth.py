@@ -19,7 +19,7 @@ EACH = 10
 PROGRAM = """
 import sys
 from pathlib import Path
-from integration_sdk._store.sqlite import SqliteFile
+from integration_sdk._store2.sqlite import SqliteFile
 SqliteFile(Path(sys.argv[1]), "default").close()
 """
 

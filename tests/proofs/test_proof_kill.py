@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from integration_sdk._store.row import Row, State
+from integration_sdk._store2.row import Row, State
 from integration_sdk.sandbox import Sandbox
 from tests.proofs.proof_kill import POINTS, Nursery, Report, Session, audit, kill_until, rows_of
 from tests.proofs.proof_proxy import CutProxy

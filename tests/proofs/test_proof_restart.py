@@ -10,22 +10,20 @@ import asyncio
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
-from msgspec import structs
 
 from integration_sdk import Client, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, encode_record
-from integration_sdk._store.row import Lane, Row, Snapshot, State
+from integration_sdk._store2.row import Lane, Mark, Row, State
 from integration_sdk.sandbox import Sandbox
 from tests.proofs.proof_child import invoice
 
-NOTHING = Snapshot(frozenset(), id="nothing")
+NOTHING = Mark()
 
 pytestmark = [
     pytest.mark.virtual_time,
@@ -55,7 +53,7 @@ def left_behind(request: PushRequest, state: State, **facts: Any) -> Row:
         natural_key=request.natural_key,
         reference=request.reference,
     )
-    return row.to(state, attempts=1, **facts)
+    return row.next(state, attempts=1, holder="a process that died", **facts)
 
 
 async def on_record(where: Path, rows: Sequence[Row]) -> None:
@@ -63,14 +61,7 @@ async def on_record(where: Path, rows: Sequence[Row]) -> None:
     async with Store(where) as store:
         kept = await store.lend()
         for row in rows:
-            begun = structs.replace(row, version=0, state=State.QUEUED, key=None)
-            added = kept.add([begun])
-            assert (await added if isawaitable(added) else added) == [begun]
-            if row.version:
-                await kept.take(row.company)
-                put = kept.put([row])
-                if isawaitable(put):
-                    await put
+            assert await kept.write(row) is row
 
 
 async def run(sandbox: Sandbox, path: Path, requests: Iterable[PushRequest]) -> list[PushOutcome]:
@@ -78,7 +69,7 @@ async def run(sandbox: Sandbox, path: Path, requests: Iterable[PushRequest]) -> 
     async with (
         asyncio.timeout(20),
         Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator(journal=path, patience=1.0) as pushes,
+        client.coordinator(journal=path, search_for=1.0) as pushes,
     ):
         return [outcome async for outcome in pushes.run(requests)]
 
@@ -138,7 +129,7 @@ async def test_a_push_in_doubt_that_is_submitted_again_ends(
 ) -> None:
     """It is searched for once, for both; nothing is sent, and the block can be left."""
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
-    await on_record(path, [left_behind(record(sandbox), State.SENDING, snapshot=NOTHING)])
+    await on_record(path, [left_behind(record(sandbox), State.SENDING, mark=NOTHING)])
 
     outcomes = await run(sandbox, path, [record(sandbox)])
 
@@ -169,18 +160,18 @@ async def test_a_later_snapshot_hides_no_push_of_an_earlier_life(
     sandbox, path = integration_sandbox, tmp_path / "pushes.db"
     connection = sandbox.companies[0].connections[0]
     arrived = sandbox.push(connection, "invoices", record(sandbox, 1).record)
-    between = Snapshot(frozenset({arrived.key}), id="between")
+    between = Mark((arrived.key,))
     await on_record(
         path,
         [
-            left_behind(record(sandbox, 1), State.SENDING, snapshot=NOTHING),
-            left_behind(record(sandbox, 2), State.SENDING, snapshot=between),
+            left_behind(record(sandbox, 1), State.SENDING, mark=NOTHING),
+            left_behind(record(sandbox, 2), State.SENDING, mark=between),
         ],
     )
 
     async with (
         Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator(journal=path, patience=1.0) as pushes,
+        client.coordinator(journal=path, search_for=1.0) as pushes,
     ):
         first, second = [await push for push in pushes.recovered]
 

@@ -153,20 +153,10 @@ class Distant(Journal):
     """A database that other processes use, too, and that can be away."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(shared=True)
         self.is_back = asyncio.Event()
         self.is_back.set()
-        self.released = 0
         self.before_write = self._reached
-
-    async def lend(self, **owner: Any) -> Any:
-        lent: Any = await super().lend(**owner)
-
-        async def release() -> None:
-            self.released += 1
-
-        lent.shared, lent.release = True, release
-        return lent
 
     async def _reached(self, _: Sequence[Any]) -> None:
         if not self.is_back.is_set():
@@ -180,21 +170,6 @@ class Distant(Journal):
     def come_back(self) -> None:
         self.is_back.set()
         self.unreadable = None
-
-
-@pytest.mark.parametrize("which", ["401", "402"])
-async def test_who_is_stopped_leaves_its_companies_to_others(which: str) -> None:
-    """At once, since it sends nothing more; and takes them again when it goes on."""
-    service, passed = refusing(which)
-    journal = Distant()
-    async with coordinator(service, journal=journal) as pushes:
-        for _ in range(3):
-            with pytest.raises(REFUSALS[which][1]):
-                await pushes.submit(ONE)
-        await asyncio.sleep(5)
-        assert journal.released == (1 if which == "401" else 3)
-        passed.set()
-        assert (await (await pushes.submit(ONE))).status is OutcomeStatus.SUCCESS
 
 
 async def pushed(pushes: Coordinator, asked: PushRequest) -> OutcomeStatus | type[IntegrationError]:
@@ -230,7 +205,7 @@ async def test_a_database_that_comes_back_is_used_again() -> None:
     assert await on_its_way in {OutcomeStatus.PENDING, OutcomeStatus.SUCCESS}
     assert service.count("push") == 4
     states = {row.reference: row.state for row in await on_record(journal)}
-    assert states == dict.fromkeys(("first", "one", "other", "meanwhile"), "FINAL")
+    assert states == dict.fromkeys(("first", "one", "other", "meanwhile"), "DONE")
 
 
 async def test_a_database_that_is_away_ends_the_runs() -> None:

@@ -24,7 +24,7 @@ async def seconds_of_others(client: Client, requests: list[PushRequest], refused
     began = ended = loop.time()
     others = sum(request.company_id != refused for request in requests)
     served = 0
-    async with client.coordinator(leave="cancel") as pushes:
+    async with client.coordinator(leave="detach") as pushes:
         async with asyncio.timeout(200):
             async for outcome in pushes.run(requests, wait=30):
                 if outcome.request.company_id != refused:
@@ -95,7 +95,7 @@ async def test_two_refused_companies_do_not_stop_the_one_behind_them(
 
     loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     served = 0
-    async with asyncio.timeout(100), integration_client.coordinator(leave="cancel") as pushes:
+    async with asyncio.timeout(100), integration_client.coordinator(leave="detach") as pushes:
         async for outcome in pushes.run(requests, wait=30):
             served += outcome.status is OutcomeStatus.SUCCESS
             if served == 40:

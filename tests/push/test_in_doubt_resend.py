@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from msgspec import structs
 from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import PushEvent
 from integration_sdk._push.evidence import Finding, may_resend
-from integration_sdk._push.table import Event, after, new_row
-from integration_sdk._store.row import Fenced, Lane, Row, Snapshot, State, Verdict
+from integration_sdk._push.table import new_row
+from integration_sdk._store2.row import Lane, Mark, Result, Row, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
     ConfigurationError,
@@ -46,7 +46,8 @@ NAMED = evolve(request(1), natural_key="number", reference="INV-1")
 
 
 def absent(name: str = "one", number: int = 1, **facts: Any) -> Row:
-    row = new_row(LANE, b'{"number":%d}' % number, id=name, natural_key="number")
+    body, reference = b'{"number":%d}' % number, facts.get("reference")
+    row = new_row(LANE, body, id=name, natural_key="number", reference=reference)
     return structs.replace(row, state=State.DOUBT, verdict=Verdict.ABSENT, **facts)
 
 
@@ -67,7 +68,7 @@ def test_only_one_case_is_sent_again() -> None:
         *facts, said = case
         names = ("state", "verdict", "method", "natural_key", "payload", "candidates")
         row = structs.replace(absent(), **dict(zip(names, facts, strict=True)))
-        return may_resend(row, said, {row.id: row}, transmissions=5)
+        return may_resend(row, said, transmissions=5)
 
     assert [case for case in cases if may(case)] == [
         (State.DOUBT, Verdict.ABSENT, "POST", "number", b"{}", (), ABSENT)
@@ -77,18 +78,7 @@ def test_only_one_case_is_sent_again() -> None:
 @pytest.mark.parametrize("before", range(7))
 def test_what_was_sent_often_enough_is_left_to_the_caller(before: int) -> None:
     """A service that swallows every request gets no more than so many."""
-    sent = [absent(f"{at}", parent=f"{at - 1}" if at else None) for at in range(before)]
-    row = absent("last", parent=f"{before - 1}" if before else None)
-
-    known = {one.id: one for one in (*sent, row)}
-    assert may_resend(row, ABSENT, known, transmissions=5) is (before + 1 < 5)
-
-
-def test_a_correction_begins_to_count_anew() -> None:
-    """What was refused under the reference before was no transmission of this record."""
-    row = absent(parent="refused, and settled")
-
-    assert may_resend(row, ABSENT, {row.id: row}, transmissions=2)
+    assert may_resend(absent(ghosts=before), ABSENT, transmissions=5) is (before < 5)
 
 
 # The journey
@@ -155,9 +145,9 @@ async def test_what_never_arrived_is_sent_once_more(tmp_path: Path, durable: boo
     assert told.count("doubted") == 1
     assert told.count("sent") == 1
     if durable:
-        first, second = sorted(await on_record(path), key=lambda row: row.parent is not None)
-        assert (first.state, first.decision) == (State.CLOSED, "resend")
-        assert (second.state, second.parent, second.key) == (State.FINAL, first.id, outcome.key)
+        (row,) = await on_record(path)
+        assert (row.result, row.decision, row.ghosts) == (Result.ENDED, "resend", 1)
+        assert row.key == outcome.key
 
 
 @pytest.mark.virtual_time
@@ -198,13 +188,14 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_the_outcome_is_that_of_the_new_push() -> None:
-    """Also where the service refuses it."""
+async def test_a_refusal_of_the_second_request_says_nothing_of_the_first() -> None:
+    """It stays in doubt, with the refusal, and is not sent a third time."""
     service = losing("never arrives", "refused")
     async with coordinator(service, in_doubt="resend") as pushes:
         outcome = await (await pushes.submit(NAMED))
 
-    assert outcome.status is OutcomeStatus.REJECTED
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert "400 no" in str(outcome.error)
     assert posts(service) == 2
 
 
@@ -252,7 +243,7 @@ async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
         push = await pushes.submit(NAMED, wait=1)
         assert (await push).status is OutcomeStatus.IN_DOUBT
         service.takes = lambda _: 120.0
-        another = await pushes.submit(evolve(NAMED, record={"number": 2}))
+        another = await pushes.submit(evolve(NAMED, record={"number": 2}, reference="INV-2"))
         assert (await another).status is OutcomeStatus.SUCCESS  # long after the search
 
     assert posts(service) == 2
@@ -264,7 +255,9 @@ async def test_a_wait_begins_anew_with_the_new_push() -> None:
     service = losing("never arrives", "late answer")
     async with coordinator(service, in_doubt="resend") as pushes:
         outcome = await (await pushes.submit(NAMED, wait=35))
-        another = await (await pushes.submit(evolve(NAMED, record={"number": 2})))
+        another = await (
+            await pushes.submit(evolve(NAMED, record={"number": 2}, reference="INV-2"))
+        )
 
     assert (outcome.status, another.status) == (OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS)
 
@@ -276,7 +269,7 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
     async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NAMED)
         with pytest.raises(AccountExpired):
-            await pushes.submit(evolve(NAMED, record={"number": 2}))
+            await pushes.submit(evolve(NAMED, record={"number": 2}, reference="INV-2"))
         outcome = await push
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
@@ -289,8 +282,8 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
 async def test_a_crash_leaves_the_same_to_do(tmp_path: Path, state: State, arrived: bool) -> None:
     """Wherever the run before ended: sent again if the lists show nothing now either."""
     path, service = tmp_path / "pushes.db", Service(lambda _: 0.0)
-    snapshot = Snapshot(frozenset(), id="before")
-    await leave_behind(path, structs.replace(absent(), state=state, snapshot=snapshot, attempts=1))
+    snapshot = Mark()
+    await leave_behind(path, structs.replace(absent(), state=state, mark=snapshot, attempts=1))
     if arrived:
         service.add(*LANE, {"number": 1})
     async with coordinator(service, journal=path, in_doubt="resend") as pushes:
@@ -330,7 +323,7 @@ async def test_all_that_a_crash_left_in_one_company_are_told(
                 state=state,
                 key=keys[number] if state is State.OPEN else None,
                 verdict=verdict if state is State.DOUBT else None,
-                snapshot=Snapshot(frozenset(), id="before"),
+                mark=Mark(),
                 attempts=int(state is not State.QUEUED),
             )
             await leave_behind(journal, row)
@@ -376,168 +369,3 @@ async def test_a_choice_that_there_is_none_is_refused(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="in_doubt must be 'ask' or 'resend'"):
         async with coordinator(Service(), in_doubt=value):
             pass
-
-
-# Another process
-
-
-class Elsewhere(Journal):
-    """A store of several processes, of which another acts for every company until it dies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.died, self.changed = asyncio.Event(), asyncio.Event()
-
-    async def lend(self, **owner: Any) -> Any:
-        lent: Any = await super().lend(**owner)
-        took = lent.take
-
-        async def take(company: str) -> list[Row] | None:
-            return await took(company) if self.died.is_set() else None
-
-        async def news() -> AsyncIterator[str]:
-            await self.died.wait()
-            yield LANE.company_id
-            await self.changed.wait()
-            yield LANE.company_id
-            await asyncio.Event().wait()
-
-        lent.shared, lent.take, lent.news = True, take, news
-        return lent
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("again", [False, True], ids=["recovered", "submitted again"])
-async def test_the_doubt_of_a_process_that_died_is_told_by_its_successor(again: bool) -> None:
-    """It had given up the search and died before anybody heard."""
-    journal, service = Elsewhere(), Service(lambda _: 0.0)
-    lost = structs.replace(
-        absent(reference="INV-1", snapshot=Snapshot(frozenset(), id="before"), attempts=1),
-        state=State.LOST,
-        verdict=None,
-    )
-    await leave_behind(journal, lost)
-    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
-        (push,) = pushes.recovered
-        submitting = asyncio.create_task(pushes.submit(NAMED)) if again else None
-        await asyncio.sleep(1)
-        (known,) = await on_record(journal)
-        doubt = after(known, Event.UNSETTLED, verdict=Verdict.ABSENT, candidates=())
-        journal.kept.put([doubt])
-        journal.died.set()
-        outcome = await (push if submitting is None else await submitting)
-
-    assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert posts(service) == 0
-
-
-class Disputed(Journal):
-    """A store of several processes: a lease is lost to another, and back by the time we hear of it.
-
-    refused: The reference of the push whose first record of being sent is refused.
-    back: Set once we have the lease again.
-    """
-
-    def __init__(self, refused: str) -> None:
-        super().__init__()
-        self.refused: str | None = refused
-        self.back = asyncio.Event()
-        self.before_write = self._refuse
-
-    def _refuse(self, rows: Sequence[Row]) -> None:
-        if any(row.reference == self.refused and row.state is State.SENDING for row in rows):
-            self.refused = None
-            raise Fenced("company c-0 is another's")
-
-    async def lend(self, **owner: Any) -> Any:
-        lent: Any = await super().lend(**owner)
-        took, asked = lent.take, 0
-
-        async def take(company: str) -> list[Row] | None:
-            nonlocal asked
-            asked += 1
-            if asked > 1:
-                await self.back.wait()
-            return await took(company) if asked == 1 else []
-
-        async def news() -> AsyncIterator[str]:
-            await asyncio.Event().wait()
-            yield ""
-
-        lent.shared, lent.take, lent.news = True, take, news
-        return lent
-
-
-@pytest.mark.virtual_time
-async def test_a_refusal_under_an_older_lease_costs_no_push() -> None:
-    """Who has the lease by then goes on with all that is open, and sends what was refused."""
-    journal, service = Disputed("INV-1"), Service()
-    journal.back.set()
-    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
-        before = await pushes.submit(evolve(request(0), reference="INV-0"))
-        refused = await pushes.submit(NAMED)
-        outcomes = [await before, await refused]
-
-    assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 2
-    assert posts(service) == 2
-
-
-@pytest.mark.virtual_time
-async def test_nothing_is_judged_without_its_rivals() -> None:
-    """A lost push is on record just after its company was let go: its rival is not in memory."""
-    journal, service = Disputed("INV-2"), losing("answer lost", "never arrives")
-    recorded, known = asyncio.Event(), asyncio.Event()
-
-    async def hold_back(rows: Sequence[Row]) -> None:
-        if any((row.reference, row.state) == ("INV-1", State.LOST) for row in rows):
-            recorded.set()
-            await known.wait()
-
-    journal.after_write = hold_back
-    twins = [evolve(NAMED, reference=reference) for reference in ("INV-0", "INV-1")]
-    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
-        submitting = [asyncio.create_task(pushes.submit(twin)) for twin in twins]
-        await recorded.wait()
-        other = asyncio.create_task(
-            pushes.submit(evolve(request(2), natural_key="number", reference="INV-2"))
-        )
-        await asyncio.sleep(0.3)
-        known.set()
-        await asyncio.sleep(120)
-        assert {row.key for row in await on_record(journal)} == {None}
-        journal.back.set()
-        assert (await (await other)).status is OutcomeStatus.SUCCESS
-        found = [(await (await one)).status for one in submitting]
-
-    assert found == [OutcomeStatus.IN_DOUBT] * 2
-
-
-@pytest.mark.virtual_time
-async def test_what_is_heard_before_its_own_answer_is_followed_once() -> None:
-    """The new row of a decision is news, sent and answered before the decision's answer comes."""
-    journal, service, states = Elsewhere(), losing("never arrives"), list[State]()
-    journal.died.set()
-    answered = asyncio.Event()
-
-    async def hold_back(rows: Sequence[Row]) -> None:
-        states.extend(row.state for row in rows)
-        if any(row.decision for row in rows):
-            journal.changed.set()
-            await answered.wait()
-
-    journal.after_write = hold_back
-    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
-        first = await pushes.submit(NAMED)
-        assert (await first).status is OutcomeStatus.IN_DOUBT
-        states.clear()
-        deciding = asyncio.create_task(pushes.decide(str(first.intent), "resend"))
-        await asyncio.sleep(1)
-        answered.set()
-        push = await deciding
-        assert push is not None
-        assert (await push).status is OutcomeStatus.SUCCESS
-
-    assert posts(service) == 2
-    assert Counter(states) == dict.fromkeys(
-        (State.CLOSED, State.QUEUED, State.SENDING, State.OPEN, State.FINAL), 1
-    )

@@ -18,7 +18,7 @@ from integration_sdk import Coordinator
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
-from integration_sdk._store.row import Lane, State, Verdict
+from integration_sdk._store2.row import Lane, Result, State, Verdict
 from integration_sdk.errors import NotSent, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import DOCUMENT, coordinator, request
@@ -152,23 +152,28 @@ async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
 
 
 @pytest.mark.parametrize("http", [None, 400])
+@pytest.mark.parametrize("result", [None, *Result])
 @pytest.mark.parametrize("state", State)
-def test_every_recorded_state_has_an_outcome_to_show(state: State, http: int | None) -> None:
+def test_every_recorded_state_has_an_outcome_to_show(
+    state: State, result: Result | None, http: int | None
+) -> None:
     """REJECTED only of what is not there, PENDING only of what goes on, else IN_DOUBT."""
+    if (state is State.DONE) != (result is not None):
+        return
     made = new_row(Lane("c", "d", "invoices"), b"{}", id="i", reference="INV-1")
-    key = "key" if state in {State.OPEN, State.FINAL} else None
-    row = structs.replace(made, state=state, key=key, status="Success", http_status=http)
+    key = "key" if state is State.OPEN or result is Result.ENDED else None
+    facts = {"state": state, "result": result, "key": key, "http_status": http}
+    row = structs.replace(made, status="Success" if result is Result.ENDED else None, **facts)
 
     outcome = outcomes.standing(request(), row, DOCUMENT)
 
     assert outcome.key == key
-    match state:
-        case State.FINAL:
-            assert outcome.status is OutcomeStatus.SUCCESS
-        case State.REFUSED:
-            assert outcome.status is OutcomeStatus.REJECTED
-            assert isinstance(outcome.error, NotSent) == (http is None)
-        case State.OPEN | State.QUEUED:
-            assert outcome.status is OutcomeStatus.PENDING
-        case _:
-            assert outcome.status is OutcomeStatus.IN_DOUBT
+    if result is Result.ENDED:
+        assert outcome.status is OutcomeStatus.SUCCESS
+    elif result is Result.REFUSED:
+        assert outcome.status is OutcomeStatus.REJECTED
+        assert isinstance(outcome.error, NotSent) == (http is None)
+    elif state in {State.OPEN, State.QUEUED}:
+        assert outcome.status is OutcomeStatus.PENDING
+    else:
+        assert outcome.status is OutcomeStatus.IN_DOUBT

@@ -121,7 +121,7 @@ def test_stuck_pushes_do_not_hinder_fast_ones(age: float) -> None:
 
         async def main() -> list[float]:
             service = Service(takes)
-            async with coordinator(service, max_open=5000, leave="cancel") as pushes:
+            async with coordinator(service, max_open=5000, leave="detach") as pushes:
                 await asyncio.gather(*(pushes.submit(request(n)) for n in range(stuck)))
                 await asyncio.sleep(age)
                 before, delays = service.count("get", "list"), list[float]()

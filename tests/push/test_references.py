@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
-from integration_sdk._store.row import Lane, Row, State
+from integration_sdk._store2.row import Lane, Result, Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest
@@ -24,7 +23,7 @@ from tests.support.push_support import Journal, coordinator, request
 from tests.support.sandbox_support import DELIVERY
 
 LANE = Lane("company", "connection", "invoices")
-STATES = sorted(set(State) - {State.FINAL})
+LIVE = sorted(set(State) - {State.DONE})
 FINALS = ("Success", "Failed", "TimedOut")
 WRONG, RIGHT = evolve(request(1), reference="INV-1"), evolve(request(2), reference="INV-1")
 
@@ -34,40 +33,52 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "pushes.db"
 
 
-def recorded(state: State, *, status: str | None = None, http: int | None = None) -> Row:
+def recorded(
+    state: State,
+    result: Result | None = None,
+    *,
+    status: str | None = None,
+    http: int | None = None,
+) -> Row:
     made = new_row(LANE, b'{"number":1}', id="before", reference="INV-1")
-    return structs.replace(made, state=state, status=status, http_status=http)
+    return structs.replace(made, state=state, result=result, status=status, http_status=http)
 
 
 def taken(before: Row, *, same: bool) -> str:
     """Return what becomes of a second push of the reference."""
     payload = b'{"number":1}' if same else b'{"number":2}'
     try:
-        found = outcomes.take_up(before, new_row(LANE, payload, id="i", reference="INV-1"))
+        again = outcomes.take_up(before, new_row(LANE, payload, id="i", reference="INV-1"))
     except ReferenceConflict:
         return "conflict"
-    return "sent" if found is None else "joined"
+    return "sent" if again else "joined"
 
 
 @pytest.mark.parametrize("status", FINALS)
 def test_only_what_failed_for_sure_gives_its_reference_to_another_record(status: str) -> None:
     """Failed: the record is not there and never will be. TimedOut: it might be."""
-    before = recorded(State.FINAL, status=status)
+    before = recorded(State.DONE, Result.ENDED, status=status)
 
     assert taken(before, same=True) == "joined"
     assert taken(before, same=False) == ("sent" if status == "Failed" else "conflict")
 
 
-@pytest.mark.parametrize(("state", "http"), list(product(STATES, (None, 400, 403, 422, 503))))
-def test_what_may_exist_keeps_its_reference(state: State, http: int | None) -> None:
-    """Another record is sent only if there is no push; the same one if it may fare better now."""
-    before = recorded(state, http=http)
-    refused = state is State.REFUSED
-    hopeless = refused and http in {400, 422}
+@pytest.mark.parametrize("state", LIVE)
+def test_a_push_that_goes_on_keeps_its_reference(state: State) -> None:
+    """Another record is refused at once: it waits for nothing."""
+    assert taken(recorded(state), same=False) == "conflict"
+    assert taken(recorded(state), same=True) == "joined"
 
-    no_push = refused or state is State.QUEUED
-    assert taken(before, same=False) == ("sent" if no_push else "conflict")
-    assert taken(before, same=True) == ("sent" if refused and not hopeless else "joined")
+
+@pytest.mark.parametrize("http", [None, 400, 403, 422, 503])
+def test_what_was_refused_gives_its_reference_back(http: int | None) -> None:
+    """The same record goes once more if it may fare better now; not while a push may exist."""
+    before = recorded(State.DONE, Result.REFUSED, http=http)
+
+    assert taken(before, same=False) == "sent"
+    assert taken(before, same=True) == ("joined" if http in {400, 422} else "sent")
+    assert taken(structs.replace(before, ghosts=1), same=False) == "conflict"
+    assert taken(recorded(State.DONE, Result.ABANDONED), same=False) == "conflict"
 
 
 # In a journal
@@ -89,7 +100,7 @@ def ending(status: str) -> Service:
 async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
     journal: Path, how: str, later: bool
 ) -> None:
-    """The row of the wrong one stays, as parent of the other; each is pushed once."""
+    """It is a further step of one row; each record is pushed once."""
     service = ending("Failed")
     if how == "rejected":
         service.answer = lambda call: (
@@ -104,12 +115,11 @@ async def test_a_corrected_record_goes_under_the_reference_of_the_wrong_one(
     first = OutcomeStatus.FAILED if how == "failed" else OutcomeStatus.REJECTED
     assert seen == [first, first, OutcomeStatus.SUCCESS, OutcomeStatus.SUCCESS]
     assert service.count("push") == 2
-    wrong, right = await rows(journal)
-    assert (wrong.state, right.state) == (
-        State.FINAL if how == "failed" else State.REFUSED,
-        State.FINAL,
-    )
-    assert right.parent == wrong.id
+    (row,) = await rows(journal)
+    assert (row.result, row.status) == (Result.ENDED, "Success")
+    assert [one.result for one in row.earlier] == [
+        Result.ENDED if how == "failed" else Result.REFUSED
+    ]
 
 
 @pytest.mark.virtual_time
@@ -130,9 +140,8 @@ async def test_a_push_that_timed_out_is_pushed_again_by_decision(
         assert (await again).status is OutcomeStatus.SUCCESS
         assert again.request == evolve(WRONG, record=record)
 
-    old, new = await rows(journal)
-    assert (old.state, old.status, old.decision) == (State.FINAL, "TimedOut", "resend")
-    assert new.reference == old.reference
+    (row,) = await rows(journal)
+    assert [(one.status, one.decision) for one in row.earlier] == [("TimedOut", "resend")]
 
 
 @pytest.mark.virtual_time
@@ -185,8 +194,8 @@ async def test_a_decision_outlives_a_record_that_was_wrong_again(journal: Path) 
             await pushes.decide(str(push.intent), "resend", record=[])
     async with coordinator(service, journal=journal) as pushes:
         assert (await (await pushes.submit(RIGHT))).status is OutcomeStatus.SUCCESS
-    old, new = await rows(journal)
-    assert (old.decision, new.reference) == ("resend", old.reference)
+    (row,) = await rows(journal)
+    assert (row.status, row.earlier[-1].decision) == ("Success", "resend")
 
 
 @pytest.mark.virtual_time
@@ -211,7 +220,7 @@ async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_bo
         first = asyncio.create_task(pushes.submit(request(1, reference="r")))
         await asyncio.sleep(8.0)  # its company has been listed, and it is on its way
         journal.after_write = lambda rows: (
-            asyncio.sleep(60.0) if rows[0].state is State.QUEUED else None
+            asyncio.sleep(60.0) if rows[0].state is State.OPEN else None
         )
 
         second = await pushes.submit(request(1, reference="r"))
@@ -228,7 +237,7 @@ async def test_an_end_is_recorded_once() -> None:
     journal, service, ends = Journal(), Service(lambda _: 0.0), list[State]()
 
     async def hold_up(rows: Sequence[Row]) -> None:
-        if rows[0].state is State.FINAL:
+        if rows[0].state is State.DONE:
             ends.append(rows[0].state)
             await asyncio.sleep(60.0)
 
@@ -237,4 +246,4 @@ async def test_an_end_is_recorded_once() -> None:
         submitted = [await pushes.submit(request(1, reference="r")) for _ in range(3)]
         outcomes = [await push for push in submitted]
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.SUCCESS] * 3
-    assert ends == [State.FINAL]
+    assert ends == [State.DONE]

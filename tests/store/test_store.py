@@ -73,18 +73,6 @@ async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
         await store.aclose()
 
 
-async def test_a_store_in_memory_keeps_no_pushes() -> None:
-    """It is what a coordinator without a journal has: the next one pushes the record again."""
-    store, service = Store(), Service(lambda _: -1.0, latency=0.0)
-    for _ in range(2):
-        async with coordinator(service, journal=store) as pushes:
-            outcome = await (await pushes.submit(NAMED))
-        assert outcome.status is OutcomeStatus.SUCCESS
-
-    assert service.count("push") == 2
-    assert repr(store) == "Store()"
-
-
 @pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "mysql://host/db"])
 def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""

@@ -90,15 +90,14 @@ async def test_an_open_push_is_adopted_by_no_other_service(
     assert not theirs.requests
 
 
-@pytest.mark.parametrize("kind", ["memory", "kept"])
 async def test_a_store_in_use_refuses_the_next_client_of_another_service(
-    ours: Sandbox, theirs: Sandbox, where: str, kind: str
+    ours: Sandbox, theirs: Sandbox, where: str
 ) -> None:
     """Also the very object that the right client has used, and will use again."""
     async with (
         Client(ours.api_key, ours.base_url) as first,
         Client(theirs.api_key, theirs.base_url) as other,
-        Store(where if kind == "kept" else None) as store,
+        Store(where) as store,
     ):
         for _ in range(2):
             assert (await push(first, store, to_first(ours))).status is OutcomeStatus.SUCCESS
@@ -145,7 +144,7 @@ async def test_who_is_refused_does_not_wait_for_who_is_at_work(
     async with (
         Client(ours.api_key, ours.base_url) as first,
         Client(theirs.api_key, theirs.base_url) as other,
-        Store(where, patience=600.0) as store,
+        Store(where, wait_for_database=600.0) as store,
         first.coordinator(journal=where),
         asyncio.timeout(60),
     ):

@@ -99,7 +99,10 @@ async def test_a_database_that_is_restarted_costs_no_push(postgres: Server, url:
         await asyncio.sleep(0.3)
         await asyncio.to_thread(postgres.start)
 
-    async with Store(url, patience=120) as store, coordinator(service, journal=store) as pushes:
+    async with (
+        Store(url, wait_for_database=120) as store,
+        coordinator(service, journal=store) as pushes,
+    ):
         outcomes, _ = await asyncio.gather(collect(pushes.run(slowly())), restart())
 
     assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
@@ -112,7 +115,10 @@ async def test_a_database_that_is_away_for_long_ends_no_coordinator(
     """Who pushes meanwhile is told; what was open ends, and later pushes are sent."""
     service = Service(lambda _: 2.0)
     first, second = requests(2)
-    async with Store(url, patience=1) as store, coordinator(service, journal=store) as pushes:
+    async with (
+        Store(url, wait_for_database=1) as store,
+        coordinator(service, journal=store) as pushes,
+    ):
         before = await pushes.submit(first)
         await asyncio.to_thread(postgres.stop)
         try:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import structs
 
 from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
 from integration_sdk._outcome import PushOutcome
-from integration_sdk._store.memory import MemoryRows
-from integration_sdk._store.row import Row, State
-from integration_sdk._store.rows import Rows
+from integration_sdk._store2.journal import Journal as Rows
+from integration_sdk._store2.row import Row, State, from_document
+from integration_sdk._store2.sql import SQLITE, Statement, tables
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import JournalError
+from integration_sdk.errors import JournalError, JournalInUse
 from integration_sdk.models import PushRequest
 
 DOCUMENT = Dialect.document()
-T = TypeVar("T")
+Hold = Callable[[list[Row]], Awaitable[None] | None]
 Connect = Callable[..., Awaitable[Client]]
 """What the fixture ``connect`` is: it takes a service and a client's options."""
 OF_CLIENT = (
@@ -32,97 +34,104 @@ OF_CLIENT = (
 """Options of the client, not of its coordinator."""
 
 
+class Memory:
+    """A database without a disk, in which whatever is asked for is done at once.
+
+    Attributes:
+        shared: Whether it says that other processes use it, too.
+        is_dead: Whether nothing reaches it any more, as from a process that was killed.
+    """
+
+    words, connections = SQLITE, 1
+
+    def __init__(self, kept: sqlite3.Connection, journal: Journal | None = None) -> None:
+        self.shared = journal is not None and journal.is_shared
+        self._kept, self._journal, self.is_dead = kept, journal, False
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Hear nothing."""
+
+    async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
+        journal, rows = self._journal, [row for one in work for row in _written(*one)]
+        if journal is not None and rows:
+            await _held_up(journal.before_write, rows)
+        if journal is not None and not rows and journal.unreadable is not None:
+            raise journal.unreadable
+        if self.is_dead:
+            raise JournalError("the process is dead")
+        self._kept.execute("BEGIN")
+        found = [self._kept.execute(text, _named(values)).fetchall() for text, values in work]
+        self._kept.execute("COMMIT")
+        if journal is not None and rows:
+            await _held_up(journal.after_write, rows)
+        return found
+
+
+async def _held_up(by: Hold, rows: list[Row]) -> None:
+    held_up = by(rows)
+    if held_up is not None:
+        await held_up
+
+
+def _named(values: Sequence[object]) -> dict[str, Any]:
+    return {str(number): value for number, value in enumerate(values, 1)}
+
+
+def _written(text: str, values: Sequence[object]) -> list[Row]:
+    """Return the rows that a statement writes."""
+    if not text.lstrip().startswith(("INSERT INTO pushes", "UPDATE pushes")) or len(values) != 2:
+        return []
+    given = json.loads(str(values[0])) if str(values[0]).startswith("[") else []
+    return [
+        from_document(one["document"], one["state"], version=one["version"], holder=one["holder"])
+        for one in given
+        if "document" in one
+    ]
+
+
 class Journal(Store):
     """A store without a disk that keeps everything, and that a test may hold up or break.
 
     Attributes:
-        kept: What is on record.
+        is_shared: Whether it is like a database that other processes use.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
         after_write: Likewise, before the answer.
         unreadable: What every read raises.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept = MemoryRows(durable=True)
-        self.before_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
-        self.after_write: Callable[[Sequence[Row]], Awaitable[None] | None] = lambda _: None
+    def __init__(self, *, shared: bool = False) -> None:
+        super().__init__("not-a-file.db")
+        self.before_write: Hold = lambda _: None
+        self.after_write: Hold = lambda _: None
         self.unreadable: Exception | None = None
-        self._rows = _Lent(self)
+        self._kept = sqlite3.connect(":memory:", isolation_level=None)
+        for statement in tables(SQLITE):
+            self._kept.execute(statement)
+        self.is_shared, self._is_in_use = shared, False
+        self._memory = Memory(self._kept, self)
 
     async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
-        await super().lend(base_url=base_url, dialect=dialect)
-        await self.kept.release()
-        self._rows = _Lent(self)
+        if self._is_in_use:
+            raise JournalInUse("in use by another coordinator")
+        self._is_in_use = True
+        self._memory = Memory(self._kept, self)
+        self._rows = Rows(self._memory)
         return self._rows
 
+    async def take_back(self) -> None:
+        if self._is_in_use and not self._memory.is_dead:
+            await self._rows.close()
+        self._is_in_use = False
+
+    async def aclose(self) -> None:
+        """Keep what there is."""
+
     async def recorded(self) -> list[Row]:
-        return await self.kept.rows()
+        return await Rows(Memory(self._kept)).everything()
 
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
-        self._rows.is_dead = True
-
-
-class _Lent:
-    """Rows whose writes go on when their caller is cancelled, as those of a file do."""
-
-    durable, shared = True, False
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self.is_dead = False
-
-    def add(self, rows: Sequence[Row]) -> Awaitable[list[Row]]:
-        return self._written(rows, lambda: self._journal.kept.add(rows))
-
-    def put(self, rows: Sequence[Row], add: Sequence[Row] = ()) -> Awaitable[None]:
-        return self._written([*rows, *add], lambda: self._journal.kept.put(rows, add))
-
-    def decide(self, row: Row, add: Sequence[Row] = ()) -> Awaitable[None]:
-        return self.put([row], add)
-
-    def _written(self, rows: Sequence[Row], write: Callable[[], T]) -> asyncio.Future[T]:
-        async def commit() -> T:
-            held_up = self._journal.before_write(rows)
-            if held_up is not None:
-                await held_up
-            self._check()
-            written = write()
-            held_up = self._journal.after_write(rows)
-            if held_up is not None:
-                await held_up
-            return written
-
-        return asyncio.ensure_future(commit())
-
-    def _check(self) -> None:
-        if self.is_dead:
-            raise JournalError("the process is dead")
-
-    def _read(self) -> MemoryRows:
-        self._check()
-        if self._journal.unreadable is not None:
-            raise self._journal.unreadable
-        return self._journal.kept
-
-    async def take(self, company: str) -> list[Row] | None:
-        return await self._read().take(company)
-
-    async def rows(self, **conditions: Any) -> list[Row]:
-        return await self._read().rows(**conditions)
-
-    async def owners(self, keys: Collection[str]) -> set[str]:
-        return await self._read().owners(keys)
-
-    async def companies(self) -> list[str]:
-        return await self._read().companies()
-
-    def news(self) -> AsyncIterator[str]:
-        return self._journal.kept.news()
-
-    async def release(self) -> None:
-        pass
+        self._memory.is_dead = True
 
 
 async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
@@ -130,11 +139,10 @@ async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
     async with journal if isinstance(journal, Store) else Store(journal) as store:
         kept = await store.lend()
         for row in rows:
-            added = kept.add([structs.replace(row, state=State.QUEUED, key=None)])
-            made = kept.put([structs.replace(row, version=row.version + 1)])
-            assert isinstance(added, Awaitable)
-            assert isinstance(made, Awaitable)
-            await asyncio.gather(added, made)
+            sent = row.state in {State.SENDING, State.LOST, State.DOUBT}
+            left = structs.replace(row, version=0, holder="dead", ghosts=int(sent))
+            assert await kept.write(left) is left
+        await store.take_back()
 
 
 async def on_record(journal: Journal | Path) -> list[Row]:

@@ -1,0 +1,285 @@
+"""One transmission: a mark, a turn, on record as SENDING, sent once, and what the answer proves.
+
+Carriers of a company take pushes from its queue. One of them waits for its turn; once it has it,
+another waits. So there are as many as the session lets calls of the company be under way, and one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextvars import Context
+from math import inf
+from typing import Any, Final
+from uuid import uuid4
+
+from attrs import define
+from msgspec import structs
+
+from integration_sdk._http import statuses
+from integration_sdk._http.requests import Phase, Request
+from integration_sdk._http.responses import Failure, Reply, Response
+from integration_sdk._http.statuses import OFFLINE, Scope
+from integration_sdk._push import answers, outcomes
+from integration_sdk._push.holder import LEFT_BEHIND, Company, Holder, Live, about
+from integration_sdk._push.table import Event, SendResult, classify
+from integration_sdk._store2.row import Evidence, Row, State, folded
+from integration_sdk.errors import (
+    AnswerLost,
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    InvalidRecord,
+    JournalError,
+    NotSent,
+    StoreUnavailable,
+    Unauthorized,
+)
+
+logger = logging.getLogger("integration_sdk.pushes")
+
+NOT_THE_SERVICE: Final = (
+    "{} answers in a row were not the service's own (the last: {}). Check base_url=, and whether a "
+    "proxy or login page stands between; then push again"
+)
+STRANGE_ANSWERS: Final = 10
+"""Answers in a row that are not the service's own after which nothing more is sent."""
+REFUSED_KEYS: Final = 3
+"""Refusals of the key in a row after which nothing more is sent."""
+REPLAY_WINDOW: Final = 3600.0
+"""Seconds for which an idempotency key is relied upon. Assumed: answers are kept for 90 minutes."""
+MARK_AGE: Final = 600.0
+"""Seconds after which a company is listed again before pushes are sent."""
+NO_MARK_AGE: Final = 30.0
+"""The same after a failed listing; without a mark a push in doubt cannot be resolved."""
+MARK_PUSHES: Final = 25_000
+"""Pushes after which likewise: without a journal, twice as many keys are remembered."""
+
+
+UNTIL_BACK: Final = 2.0
+"""Seconds between two attempts to record a key while the database is away."""
+
+
+class Moved(Exception):
+    """Another worker has the row now, or another row stands for the push."""
+
+
+@define(eq=False)
+class Carriers:
+    """Sends the pushes of a holder."""
+
+    holder: Holder
+    _refused_keys: tuple[int, float] = (0, -inf)
+    _strange: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.holder.pump = self.pump
+
+    def pump(self, company: Company) -> None:
+        """Have a carrier of the company wait for the next turn, if there is anything to send."""
+        if company.queue and company.line is None:
+            company.line = self.holder.start(self._carry(company))
+
+    async def _carry(self, company: Company) -> None:
+        """Send what is queued, one push after another; while one is away, another carrier waits."""
+        me = asyncio.current_task()
+        try:
+            await asyncio.sleep(0)  # an eager task would begin before it is known as the line
+            while company.queue and company.line is me:
+                live = company.queue.popleft()
+                live.is_carried = True
+                try:
+                    await self._carry_one(live)
+                except Moved:
+                    pass
+                except asyncio.CancelledError:
+                    stopped = None if self.holder.closing else self.holder.stopped
+                    self.holder.leave(live, stopped or NotSent(LEFT_BEHIND))
+                    raise
+                finally:
+                    live.is_carried = False
+                    if company.line is None and company.queue:
+                        company.line = me
+        finally:
+            if company.line is me:
+                company.line = None
+            self.pump(company)
+
+    async def _carry_one(self, live: Live) -> None:
+        row, company, began = live.row, live.company, asyncio.get_running_loop().time()
+        try:
+            if self.holder.check is not None and row.version < 0:
+                await self.holder.check(live.pushes[0].request)
+            if (
+                began >= company.mark_until[0]
+                or self.holder.tally.ended_count >= company.mark_until[1]
+            ):
+                # What is above the mark later, is new.
+                listing = await self.holder.wire.newest(company.id)
+                company.mark = listing.mark() if listing else None
+                age = NO_MARK_AGE if company.mark is None else MARK_AGE
+                company.mark_until = began + age, self.holder.tally.ended_count + MARK_PUSHES
+            if row.http_status == OFFLINE and row.idempotency_key and row.state is State.QUEUED:
+                # Under the same key the service would only repeat its 503.
+                row = live.row = structs.replace(row, idempotency_key=str(uuid4()))
+            call = live.call or self.holder.wire.to_request(row)
+        except IntegrationError as error:
+            if outcomes.ends_all(error):
+                self.holder.stop(error)
+            is_wrong = isinstance(error, InvalidRecord | ConfigurationError)
+            self.holder.leave(live, error, outcomes.invalid if is_wrong else outcomes.refused)
+            return
+        reply = await self._send(live, call.with_idempotency_key(row.idempotency_key))
+        if isinstance(reply, Response) and reply.ok:
+            self.holder.wire.note_dialect(reply.body)
+        exact = self.holder.polls.exact
+        result = answers.read_reply(call, reply, unix_time=time.time(), exact=exact)
+        await self._answered(live, result)
+        self._look_at(result, began)
+
+    async def _send(self, live: Live, call: Request) -> Reply:
+        """Send *live*, on record first."""
+
+        async def record() -> None:
+            live.company.line = None  # its turn has come; another carrier waits for the next
+            self.pump(live.company)
+            await self._record_sending(live)
+
+        try:
+            return await self.holder.wire.service.send_once(call, before=record)
+        except Moved:
+            raise
+        except Exception as error:
+            unsent = isinstance(error, NotSent | ClientClosed | JournalError)
+            left = live.row.state is State.SENDING and not unsent
+            if not isinstance(error, IntegrationError):  # of a middleware
+                logger.exception("sending %s failed", live.row, extra=about(live.row))
+                kind, how = (AnswerLost, "the answer was lost") if left else (NotSent, "not sent")
+                error = kind(f"{how}: {error!r}")
+            return Failure(Phase.MAY_HAVE_LEFT if left else Phase.NEVER_LEFT, error)
+        except asyncio.CancelledError:
+            if live.row.state is State.SENDING:
+                why = "its task was cancelled while it was being sent"
+                self.holder.note(live, Event.LOST, error=why)
+            raise
+
+    async def _record_sending(self, live: Live) -> None:
+        if self.holder.stopped or self.holder.closing:
+            raise NotSent(LEFT_BEHIND)
+        if self.holder.journal and self.holder.journal.silent_for > self.holder.journal.lease - 1:
+            await self.holder.beat()  # another may have claimed the row meanwhile
+        row, facts = live.row, dict[str, Any](http_status=None, error=None)
+        if row.state is State.LOST:
+            facts["replays"] = row.replays + 1
+        else:
+            facts["mark"] = live.company.mark
+        if not await self.holder.step(live, Event.SENT, attempts=row.attempts + 1, **facts):
+            raise Moved
+        live.sent_at = live.sent_at or (asyncio.get_running_loop().time(), time.time())
+
+    async def _answered(self, live: Live, result: SendResult) -> None:
+        """Record what a transmission proves, and go on."""
+        row, policy = live.row, self.holder.policy
+        live.tries += 1
+        again = live.tries < policy.retry.attempts and not (
+            self.holder.stopped or self.holder.closing
+        )
+        again = again and (result.retry_after or 0.0) <= policy.longest_pause
+        if row.state is not State.SENDING:  # it got no turn
+            if isinstance(result.error, JournalError):
+                self.holder.stop(result.error)
+            elif again:
+                self._send_later(live, result)
+                return
+            self.holder.leave(live, result.error or NotSent(LEFT_BEHIND))
+            return
+        event = classify(
+            result,
+            key_is_known=result.key is not None and self._is_known(row, result.key),
+            replay=row.replays > 0,
+            refuses_with_503=policy.refuses_with_503,
+        )
+        for_now = result.phase is Phase.NEVER_LEFT or statuses.scope_of(result.status) is Scope.LOAD
+        if event is Event.REFUSED and again and for_now:
+            event = Event.LATER
+        said: dict[str, Any] = {"http_status": result.status, "error": result.said}
+        if event is Event.ANSWERED:
+            if await self._record_key(live, result, said):
+                return
+            event = Event.LOST  # its key is another row's, as from a cache
+        if not await self.holder.step(live, event, **said):
+            return
+        if event is Event.LATER or (event is Event.LOST and again and self._may_replay(live)):
+            self._send_later(live, result)
+            return
+        if event is Event.LOST:
+            lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
+            logger.warning(lost, live.row, outcomes.lost_by(live.row), extra=about(live.row))
+        self.holder.go_on(live, result.error)
+
+    async def _record_key(self, live: Live, result: SendResult, said: dict[str, Any]) -> bool:
+        """Record the key of a push and follow it; False if the key is another row's."""
+        holder, row = self.holder, live.row
+        key = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
+        while True:
+            try:
+                is_recorded = await holder.step(live, Event.ANSWERED, **said, **key)
+            except JournalError as error:
+                holder.stop(error)
+                if not isinstance(error, StoreUnavailable) or holder.closing:
+                    holder.drop(live)  # the next run searches for it
+                    for push in live.pushes:
+                        operation = result.operation
+                        holder.settle(push, outcomes.pending(push.request, operation, error))
+                    return True
+                await asyncio.sleep(UNTIL_BACK)
+            else:
+                if is_recorded:
+                    holder.open(live, result.operation)
+                return is_recorded or live.row is not row or row.id not in holder.live
+
+    def _is_known(self, row: Row, key: str) -> bool:
+        """Whether a key was there before we sent, or belongs to another row."""
+        listed = row.mark is not None and key in row.mark.keys
+        return listed or folded(key) in self.holder.keys or folded(key) in self.holder.owned
+
+    def _may_replay(self, live: Live) -> bool:
+        if (
+            not self.holder.policy.replays
+            or live.row.idempotency_key is None
+            or live.sent_at is None
+        ):
+            return False
+        loop, wall = live.sent_at  # the loop's clock stands still while a machine sleeps
+        passed = max(asyncio.get_running_loop().time() - loop, time.time() - wall)
+        return passed < REPLAY_WINDOW and not self.holder.wire.speaks_another
+
+    def _send_later(self, live: Live, result: SendResult) -> None:
+        self.holder.room.set()
+        jitter = lambda limit: self.holder.chance() * limit  # noqa: E731
+        pause = self.holder.policy.retry.pause(
+            live.tries - 1, jitter, throttled=True, floor=result.retry_after or 0.0
+        )
+        asyncio.get_running_loop().call_later(pause, self.holder.queue, live, context=Context())
+
+    def _look_at(self, result: SendResult, began: float) -> None:
+        """Stop sending if the answer concerns every other push as well."""
+        error = result.error
+        if result.phase is Phase.ANSWERED:
+            self._strange = 0 if result.is_services_own else self._strange + 1
+        if result.operation is not None:
+            self._refused_keys = (0, -inf)
+        elif isinstance(error, Unauthorized) and began >= self._refused_keys[1]:
+            # Of pushes under way together the first counts: the key may have been renewed since.
+            now = asyncio.get_running_loop().time()
+            self._refused_keys = (self._refused_keys[0] + 1, now)
+        if error is None or result.phase is Phase.MAY_HAVE_LEFT:
+            return
+        too_long = (result.retry_after or 0.0) > self.holder.policy.longest_pause
+        locked_out = self._refused_keys[0] >= REFUSED_KEYS and isinstance(error, Unauthorized)
+        if self._strange >= STRANGE_ANSWERS:
+            self._strange = 0
+            self.holder.stop(ConfigurationError(NOT_THE_SERVICE.format(STRANGE_ANSWERS, error)))
+        elif locked_out or outcomes.ends_all(error) or (self.holder.runs and too_long):
+            self.holder.stop(error)  # a run would wait for a pause that is too long

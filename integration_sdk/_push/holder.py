@@ -1,0 +1,736 @@
+"""The life of a held push: queued, sent, answered, polled, searched for, settled.
+
+Whoever accepts a push holds its row and takes it from state to state. A push that lives is one
+object, `Live`. With a journal, `Holder.step` writes its row first; without one, the live objects
+are all there is. `Holder.go_on` does what a state needs::
+
+    QUEUED    a carrier of its company sends it: mark, turn, on record as SENDING, sent once
+    SENDING   its carrier goes on
+    OPEN      the polling loop follows it, and calls `Holder.seen`
+    LOST      the company's list is searched (`search`)
+    DOUBT     likewise, rarely; the caller decides
+    DONE      everyone who waits for it gets the outcome
+
+Whatever can wait stands before SENDING, so that a crash leaves few pushes in doubt. A push is sent
+again only if it provably had no effect (it never left, 429, or the service's own 503), or as a
+replay under the idempotency key of a service that honours it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextvars import Context
+from itertools import count
+from math import inf
+from typing import Any, Final, TypeVar, assert_never
+from uuid import uuid4
+
+from attrs import Factory, define, field, frozen
+
+from integration_sdk._http.requests import Request
+from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._outcome import PushOutcome
+from integration_sdk._push import outcomes
+from integration_sdk._push.evidence import Finding
+from integration_sdk._push.outcomes import Fresher
+from integration_sdk._push.polling import Polls
+from integration_sdk._push.push import Push, PushEvent, Tally, What
+from integration_sdk._push.table import Event, after
+from integration_sdk._push.wire import Wire
+from integration_sdk._store2.journal import Journal
+from integration_sdk._store2.row import Mark, Row, State, folded
+from integration_sdk.errors import (
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    InvalidRecord,
+    JournalError,
+    NotSent,
+    PushingStopped,
+    StoreUnavailable,
+    fresh_copy,
+)
+from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
+
+logger = logging.getLogger("integration_sdk.pushes")
+T = TypeVar("T")
+CheckRecord = Callable[[PushRequest], Awaitable[None]]
+"""Raises `InvalidRecord` if a request cannot be right."""
+
+LEFT: Final = "the block was left while this push was Pending; it continues at the service"
+LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
+KEYS: Final = 50_000
+"""Keys of settled pushes that are remembered without a journal."""
+_HAPPENED: Final = frozenset({Event.LOST, Event.LATER, Event.REFUSED})
+"""What holds even if it cannot be put on record. Of a key it is not known whose it is then."""
+_OF_THE_RECORD: Final = (
+    *("lane", "method", "record_id", "content_type", "payload", "payload_hash"),
+    *("natural_key", "natural_value", "timeout_minutes", "idempotency_key", "holder"),
+)
+"""What a corrected record changes in the row of its reference."""
+
+
+@frozen(kw_only=True)
+class Policy:
+    """Limits of retries and waits, and what the service and the caller promise. In seconds.
+
+    exclusive: Nobody but this journal writes to the lanes. Allows E1.
+    replays: The service carries out only once what it receives under one idempotency key.
+    retry: Transmissions of one push, after NOT_SENT, 429 and 503, and replays.
+    longest_pause: If the service asks for a longer pause, the push is given up.
+    search_for: Time that a list gets to show a push before its absence counts.
+    resends: Whether a push that no list shows is sent again without asking the caller.
+    """
+
+    exclusive: bool = False
+    refuses_with_503: bool = True
+    path_names: Mapping[str, str] = field(factory=dict)
+    replays: bool = True
+    retry: RetryPolicy = field(factory=lambda: RetryPolicy(attempts=5))
+    longest_pause: float = inf
+    search_for: float = 30.0
+    resends: bool = False
+
+
+@define(eq=False)
+class Company:
+    """What is under way for a company: pushes to be sent, pushes that are searched for.
+
+    line: The carrier that waits for its turn; there is one at most.
+    waiting: Number of pushes that the service has not answered.
+    mark, mark_until: Its watermark; until which time and number of settled pushes it serves.
+    news: Set when a doubtful push is added, or a notification names an unknown one.
+    listed: When it was last listed in search of pushes.
+    """
+
+    id: str
+    queue: deque[Live] = Factory(deque)
+    line: asyncio.Task[None] | None = None
+    waiting: int = 0
+    mark: Mark | None = None
+    mark_until: tuple[float, int] = (-inf, 0)
+    doubtful: dict[str, Live] = Factory(dict)
+    news: asyncio.Event = Factory(asyncio.Event)
+    search: asyncio.Task[None] | None = None
+    listed: deque[float] = Factory(lambda: deque(maxlen=12))
+
+
+@define(eq=False)
+class Live:
+    """A push that this process holds, and what is fresher than its row.
+
+    row: As it is on record; version -1 before that.
+    pushes: What callers hold of it. Those that have been IN_DOUBT stay.
+    is_own: Whether a caller here has asked for it, rather than an earlier run.
+    is_waiting, is_carried: Whether the service has not answered; whether a carrier has it.
+    sent_at: When it first left, by the loop's clock and by the wall's.
+    lost_at: Since when it has been searched for, by the loop's clock.
+    finding: What the last listing has suggested.
+    """
+
+    row: Row
+    company: Company
+    pushes: list[Push]
+    call: Request | None = None
+    operation: PushOperation | None = None
+    is_own: bool = True
+    is_waiting: bool = False
+    is_carried: bool = False
+    tries: int = 0
+    sent_at: tuple[float, float] | None = None
+    writing: asyncio.Future[Row] | None = None
+    lost_at: float = -inf
+    finding: Finding | None = None
+
+
+@define(eq=False)
+class Holder:
+    """The pushes that a coordinator holds, by id, key and reference.
+
+    journal: None to keep no record. *buried*, *owned*: What it would say of rows that are done.
+    pump, seek, beat: Sends what is queued; searches for what is doubtful; says to other workers
+        that this one is alive.
+    elsewhere: Pushes that callers here wait for and another worker holds, by id.
+    waiting: Number of pushes that the service has not answered; *room* is set when that changes.
+    runs: For each run that still pulls, a function that stops it with an error.
+    stopped: The error because of which nothing is sent; None while sending.
+    leaving, closing: Whether the block is being left; whether nothing is sent or searched for.
+    """
+
+    wire: Wire
+    polls: Polls
+    journal: Journal | None
+    policy: Policy
+    chance: Callable[[], float]
+    on_event: Callable[[PushEvent], object] | None = None
+    check: CheckRecord | None = None
+    fetch_data: bool = False
+    pump: Callable[[Company], None] = field(init=False)
+    beat: Callable[[], Awaitable[None]] = field(init=False)
+    seek: Callable[[Company], None] = field(init=False)
+    live: dict[str, Live] = Factory(dict)
+    keys: dict[str, Live] = Factory(dict)
+    references: dict[str, Live] = Factory(dict)
+    companies: dict[str, Company] = Factory(dict)
+    elsewhere: dict[str, list[Push]] = Factory(dict)
+    buried: list[Row] = Factory(list)
+    owned: OrderedDict[str, None] = Factory(OrderedDict)
+    recovered: list[Push] = Factory(list)
+    unsettled: set[Push] = Factory(set)
+    idle: asyncio.Event = Factory(asyncio.Event)
+    waiting: int = 0
+    room: asyncio.Event = Factory(asyncio.Event)
+    runs: set[Callable[[BaseException], None]] = Factory(set)
+    tally: Tally = Factory(Tally)
+    tasks: set[asyncio.Task[Any]] = Factory(set)
+    stopped: IntegrationError | None = None
+    leaving: bool = False
+    closing: bool = False
+    over: bool = False
+    _numbers: count[int] = Factory(count)
+    _complained: bool = False
+
+    # From the caller to the queue
+
+    def enter(self, push: Push) -> None:
+        """Count *push* until it has an outcome."""
+        self.unsettled.add(push)
+        self.idle.clear()
+
+    def forget(self, push: Push) -> None:
+        """Count *push* no longer."""
+        self.unsettled.discard(push)
+        if not self.unsettled:
+            self.idle.set()
+
+    def accept(self, push: Push) -> None:
+        """Queue *push*, or let it join the one that has its reference."""
+        self.enter(push)
+        key = str(uuid4()) if self.policy.replays else None
+        row_id = key or (str(uuid4()) if self.journal else f"push-{next(self._numbers)}")
+        holder = self.journal.holder if self.journal else ""
+        try:
+            row, call = outcomes.to_row(self.wire.dialect, push.request, row_id, key, holder)
+            known = self.references.get(row.reference) if row.reference is not None else None
+            if known is not None:
+                outcomes.take_up(known.row, row)
+        except (InvalidRecord, ConfigurationError) as error:
+            self.settle(push, outcomes.invalid(push.request, error))
+            return
+        if known is not None:
+            self._join_live(known, [push])
+            return
+        push.intent = row.id
+        live = Live(row, self.company(row.company), [push], call)
+        self.hold(live)
+        self.queue(live)
+
+    def company(self, name: str) -> Company:
+        """Return what is under way for a company."""
+        company = self.companies.get(name)
+        if company is None:
+            company = self.companies[name] = Company(name)
+        return company
+
+    def hold(self, live: Live) -> None:
+        """Take a push further from now on."""
+        self.live[live.row.id] = live
+        if live.row.reference is not None:
+            self.references[live.row.reference] = live
+        if live.row.key is not None:
+            self.keys[folded(live.row.key)] = live
+
+    def drop(self, live: Live) -> None:
+        """Hold a push no longer."""
+        row = live.row
+        self.live.pop(row.id, None)
+        live.company.doubtful.pop(row.id, None)
+        if row.reference is not None and self.references.get(row.reference) is live:
+            del self.references[row.reference]
+        if row.key is not None:
+            self.keys.pop(folded(row.key), None)
+            self.polls.unfollow(row.key, self.seen)
+        if self.journal is None:
+            if row.ghosts:
+                self.buried.append(row)
+            if row.key is not None:
+                self.owned[folded(row.key)] = None
+            if len(self.owned) > KEYS:
+                self.owned.popitem(last=False)
+        self._no_longer_waits(live)
+
+    def queue(self, live: Live) -> None:
+        """Have *live* sent by a carrier of its company."""
+        if live.row.id not in self.live or live.row.state not in {State.QUEUED, State.LOST}:
+            return  # it was settled meanwhile
+        self._waits(live)
+        live.company.queue.append(live)
+        self.pump(live.company)
+
+    def _waits(self, live: Live) -> None:
+        if not live.is_waiting:
+            live.is_waiting = True
+            self.waiting += 1
+            live.company.waiting += 1
+
+    def _no_longer_waits(self, live: Live) -> None:
+        if live.is_waiting:
+            live.is_waiting = False
+            self.waiting -= 1
+            live.company.waiting -= 1
+        self.room.set()
+
+    def is_answered(self, push: Push) -> bool:
+        """Whether the service has answered, or the answer was lost."""
+        if push.outcome is not None or push.key is not None:
+            return True
+        live = self.live.get(push.intent or "")
+        return live is not None and live.row.state in _DOUBTFUL and not live.is_waiting
+
+    def keep_on_record(self, push: Push) -> None:
+        """Put a push on record whose caller does not wait for its turn any more."""
+        live = self.live.get(push.intent or "")
+        if live is not None and live.row.version < 0 and live.writing is None:
+            self.note(live, Event.KEPT)
+
+    # Changing a row
+
+    async def step(self, live: Live, event: Event, **facts: Any) -> bool:
+        """Move a row on, on record first; return whether it is ours still, and has moved.
+
+        Raises:
+            JournalError: It was not recorded (and has not happened at the service).
+        """
+        if live.writing is not None and not live.writing.done():
+            await asyncio.wait([live.writing])
+        row = live.row
+        new = after(row, event, **facts)
+        if self.journal is None:
+            live.row = new
+            return True
+        live.writing = self.journal.write(new)
+        try:
+            found = await live.writing
+        except JournalError as error:
+            if event not in _HAPPENED:
+                raise
+            self.stop(error)
+            found = new  # a later run finds it out again
+        if found is new:
+            live.row = new
+            return True
+        if found.id != row.id:
+            return await self._take_reference(live, found) and await self.step(live, event, **facts)
+        if found.version != row.version:  # else its key is another row's
+            self.moved(live, found)
+        return False
+
+    async def _take_reference(self, live: Live, found: Row) -> bool:
+        """Make a push a further step of the row that has its reference, if that allows it."""
+        row = live.row
+        self.drop(live)
+        try:
+            is_next = outcomes.take_up(found, row)
+        except ConfigurationError as error:
+            for push in live.pushes:
+                self.settle(push, outcomes.invalid(push.request, error))
+            return False
+        if not is_next:
+            self.join(found, live.pushes)
+            return False
+        live.row = found
+        self.hold(live)
+        self._waits(live)
+        for push in live.pushes:
+            push.intent = found.id
+        new = {name: getattr(row, name) for name in _OF_THE_RECORD}
+        return await self.step(live, Event.RESENT, attempts=0, decision=None, **new)
+
+    def moved(self, live: Live, found: Row) -> None:
+        """Let go of a push that another worker has taken further; wait for it with the others."""
+        self.drop(live)
+        self.join(found, live.pushes)
+
+    def note(self, live: Live, event: Event, **facts: Any) -> None:
+        """Move a row on as it has happened, and record that without waiting for it."""
+        live.row = new = after(live.row, event, **facts)
+        if self.journal is not None:
+            self.journal.write(new).add_done_callback(_log_failure)
+
+    def join(self, found: Row, pushes: list[Push]) -> None:
+        """Let *pushes* have what becomes of a row, whoever holds it."""
+        is_mine = self.journal is not None and found.holder == self.journal.holder
+        for push in pushes:
+            push.intent = found.id
+        if (held := self.live.get(found.id)) is not None:
+            self._join_live(held, pushes)
+        elif found.is_done or (found.state is State.DOUBT and not is_mine):
+            for push in pushes:
+                self.settle(push, outcomes.standing(push.request, found, self.wire.dialect))
+        elif is_mine:
+            self.adopt(found, pushes)
+        else:
+            self.elsewhere.setdefault(found.id, []).extend(pushes)
+
+    def _join_live(self, live: Live, pushes: list[Push]) -> None:
+        is_looked_for = any(push.outcome is None for push in live.pushes)
+        for push in pushes:
+            push.intent = live.row.id
+            if live.row.state is State.DOUBT and not is_looked_for:
+                self.settle(push, outcomes.in_doubt(push.request, live.row))
+                continue
+            live.pushes.append(push)
+            if live.row.key is not None and live.operation is not None:
+                push._seen(live.operation)
+            if live.row.state in {State.OPEN, State.LOST}:
+                self._start_wait(live, push)
+            push._wake()
+
+    # What a state needs
+
+    def adopt(self, row: Row, pushes: Iterable[Push] = ()) -> None:
+        """Go on with a row that is ours now; *pushes*: of callers here."""
+        live = Live(row, self.company(row.company), list(pushes), is_own=False)
+        if not live.pushes:
+            push = Push(outcomes.from_row(row, exact=self.polls.exact), intent=row.id)
+            self.enter(push)
+            self.recovered.append(push)
+            live.pushes.append(push)
+        self.hold(live)
+        self.go_on(live)
+
+    def go_on(self, live: Live, fresher: Fresher = None) -> None:
+        """Do what the state of a row needs; *fresher*: what has just been seen of it."""
+        match live.row.state:
+            case State.QUEUED if live.is_own or live.row.natural_key is None:
+                self.queue(live)
+            case State.SENDING:
+                self.start(self._lose_unfinished(live))
+            case State.OPEN:
+                self.open(live, None)
+            case State.QUEUED | State.LOST | State.DOUBT:
+                # An earlier process may have sent what is QUEUED, and its store was restored since.
+                self._search_for(live)
+            case State.DONE:
+                self._done(live, fresher)
+            case other:
+                assert_never(other)
+
+    async def _lose_unfinished(self, live: Live) -> None:
+        why = "the process ended while this push was being sent"
+        if await self.step(live, Event.LOST, error=why):
+            self.go_on(live)
+
+    def _search_for(self, live: Live) -> None:
+        self._no_longer_waits(live)
+        if self.closing:
+            self.leave(live, ClientClosed(LEFT))
+            return
+        live.company.doubtful[live.row.id] = live
+        live.lost_at = asyncio.get_running_loop().time()
+        if live.row.state is State.LOST and live.pushes:
+            self.tell("doubted", live.pushes[0])
+        for push in live.pushes:
+            if live.row.state is State.LOST:
+                self._start_wait(live, push)
+            push._wake()
+        live.company.news.set()
+        self.seek(live.company)
+
+    def open(self, live: Live, operation: PushOperation | None) -> None:
+        """Follow a push whose key is known; *operation*: as the service has answered."""
+        self._no_longer_waits(live)
+        live.company.doubtful.pop(live.row.id, None)
+        self.keys[folded(str(live.row.key))] = live
+        live.operation = operation or live.operation or outcomes.recorded_operation(live.row)
+        for push in live.pushes:
+            push._seen(live.operation)
+        if operation is not None and live.pushes:
+            self.tell("sent", live.pushes[0])
+        if live.operation.is_final:
+            self.polls.remember(live.operation)
+            self._end(live, live.operation)
+        elif self.closing or (self.stopped and not isinstance(self.stopped, JournalError)):
+            self.leave(live, self.stopped or ClientClosed(LEFT))
+        else:
+            self._follow(live)
+            for push in live.pushes:
+                self._start_wait(live, push)
+
+    def _follow(self, live: Live) -> None:
+        key, minutes = str(live.row.key), live.row.timeout_minutes
+        self.polls.follow(
+            live.row.company,
+            key,
+            self.seen,
+            operation=live.operation,
+            minutes=minutes,
+            wants_data=self.fetch_data,
+        )
+
+    def _start_wait(self, live: Live, push: Push) -> None:
+        """Start the clock for the caller's wait: the answer has arrived, or was lost."""
+        seconds = outcomes.longest_wait(push.request, push._wait)
+        if seconds is not None and push.outcome is None:
+            push._wait_for(seconds, self._expire)
+            if live.row.key is not None:
+                self.polls.look_before(live.row.key, seconds)
+
+    def _expire(self, push: Push, waited: float) -> None:
+        """End the wait for a push. With a journal it is followed on."""
+        live = self.live.get(push.intent or "")
+        if live is not None and live.row.key is None:
+            self.settle(push, outcomes.in_doubt(push.request, live.row))
+            return
+        trouble = None
+        if live is not None:
+            trouble = self.polls.trouble(str(live.row.key))
+            live.pushes.remove(push)
+            if self.journal is None and not live.pushes:
+                self.drop(live)
+        self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
+
+    def seen(self, key: str, what: PushOperation | IntegrationError) -> None:
+        """Note a state of a push, or the error because of which it is not polled any more."""
+        live = self.keys.get(folded(key))
+        try:
+            if live is None:  # its end is being recorded
+                return
+            if isinstance(what, IntegrationError):
+                if outcomes.ends_all(what):
+                    self.stop(what)
+                self.leave(live, what)
+            elif what.is_final:
+                self._end(live, what)
+            else:
+                before, live.operation = live.operation, what
+                for push in live.pushes:
+                    push._seen(what)
+                if before and before.raw_status != what.raw_status and live.pushes:
+                    self.tell("changed", live.pushes[0])
+        except Exception as crash:
+            self.crash(crash)
+
+    def _end(self, live: Live, operation: PushOperation) -> None:
+        """Record the final state, then report it; no wait for the push ends in between."""
+        live.operation = operation
+        self.keys.pop(folded(str(live.row.key)), None)
+        for push in live.pushes:
+            push._end_wait()
+        status, why = outcomes.status_of(operation), outcomes.reasons(operation)
+        new = after(live.row, Event.ENDED, status=status, error=why)
+        if self.journal is None:
+            live.row = new
+            self._done(live, operation)
+        else:
+            live.writing = self.journal.write(new)
+            live.writing.add_done_callback(lambda written: self._ended(live, new, written))
+
+    def _ended(self, live: Live, new: Row, written: asyncio.Future[Row]) -> None:
+        if (error := written.exception()) is not None:
+            if self.stopped is None:
+                lost = "the final state of %s is not on record; it is polled again: %s"
+                logger.error(lost, live.row, error, extra=about(live.row))
+            for push in live.pushes:
+                standing = outcomes.standing(push.request, new, self.wire.dialect, live.operation)
+                self.settle(push, standing)
+            live.pushes.clear()
+            self.drop(live)
+            if isinstance(error, StoreUnavailable) and not self.closing:
+                self.hold(live)
+                self._follow(live)  # until the database is back
+        elif written.result() is new:
+            live.row = new
+            self._done(live, live.operation)
+        else:
+            self.moved(live, written.result())
+
+    def _done(self, live: Live, fresher: Fresher) -> None:
+        """Give everyone who waits the outcome of a row that is DONE."""
+        self.drop(live)
+        for push in live.pushes:
+            if push.outcome is None:
+                dialect = self.wire.dialect
+                self.settle(push, outcomes.standing(push.request, live.row, dialect, fresher))
+            elif live.operation is not None:
+                push.operation = live.operation
+                self.tell("found", push)
+
+    # Outcomes and events
+
+    def settle(self, push: Push, outcome: PushOutcome) -> None:
+        """Give *push* its outcome, unless it has one."""
+        if push not in self.unsettled:
+            return
+        if outcome.status is OutcomeStatus.IN_DOUBT:
+            live = self.live.get(push.intent or "")
+            is_news = (
+                live is not None and live.is_own and not any(one.outcome for one in live.pushes)
+            )
+            extra = about(live.row) if live is not None else None
+            logger.log(30 if is_news else 10, "%s", outcome.error, extra=extra)
+        push._settle(outcome)
+        self.forget(push)
+        self.tally.ended(outcome.status, asyncio.get_running_loop().time())
+        self.tell("ended", push)
+
+    def tell(self, what: What, push: Push) -> None:
+        """Call the caller's ``on_event``."""
+        try:
+            if self.on_event is not None:
+                self.on_event(PushEvent(what, push))
+        except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
+            # Once: what is wrong with it is wrong for every push.
+            level = logging.DEBUG if self._complained else logging.ERROR
+            logger.log(level, "on_event failed for %r; pushing continues", what, exc_info=True)
+            self._complained = True
+
+    # Giving up
+
+    def leave(
+        self,
+        live: Live,
+        error: IntegrationError,
+        how: Callable[[PushRequest, IntegrationError], PushOutcome] = outcomes.refused,
+    ) -> None:
+        """Hold a push no longer. What a caller here has asked for and has not left, never will."""
+        row = live.row
+        is_unsent = row.state is State.QUEUED and not row.ghosts
+        goes_on = row.key is not None or (
+            is_unsent and row.version >= 0 and (not live.is_own or isinstance(error, JournalError))
+        )
+        if is_unsent and not goes_on and row.version >= 0:
+            self.note(live, Event.REFUSED, error=str(error))
+        self.drop(live)
+        for push in [one for one in live.pushes if one.outcome is None]:
+            if goes_on:
+                self.settle(push, outcomes.pending(push.request, push.operation, error))
+            elif is_unsent:
+                self.settle(push, how(push.request, error))
+            else:
+                self.settle(push, outcomes.in_doubt(push.request, row))
+
+    def begin(self) -> IntegrationError | None:
+        """Return why nothing is sent; None if it may be tried, again after what may have passed."""
+        if outcomes.may_pass(self.stopped) and not (self.waiting or self.closing):
+            self.stopped = None
+        if self.leaving:
+            return ClientClosed("this coordinator's block has been left")
+        return self.stopped
+
+    def stop(self, error: IntegrationError) -> None:
+        """Stop pulling and sending: the account, client, quota or disk allows no more.
+
+        A database that is away ends the runs, and no more: it comes back.
+        """
+        if isinstance(error, StoreUnavailable):
+            self.end_runs(error)
+        elif self.stopped is None:
+            logger.error("nothing more is pushed: %s", error, exc_info=error.__cause__)
+            self.stopped = error
+            self._withdraw_all(error)
+            self.end_runs(error)
+            if not isinstance(error, JournalError):  # else what is open can still be polled
+                self.give_up(error)
+
+    def _withdraw_all(self, error: IntegrationError) -> None:
+        """Send nothing more that has not left."""
+        for company in self.companies.values():
+            company.queue.clear()
+            if company.line is not None:
+                company.line.cancel()
+                company.line = None  # a task that has not begun never says so
+        for live in [one for one in self.live.values() if one.is_waiting and not one.is_carried]:
+            self.leave(live, error)
+
+    def end_runs(self, error: IntegrationError) -> None:
+        """End each run that still pulls with *error*."""
+        for stop in tuple(self.runs):
+            stop(fresh_copy(error))
+
+    @property
+    def open_keys(self) -> tuple[str, ...]:
+        """The keys of the pushes that are followed."""
+        rows = [live.row for live in self.live.values() if live.row.state is State.OPEN]
+        return tuple(str(row.key) for row in rows)
+
+    def give_up(self, error: IntegrationError) -> tuple[str, ...]:
+        """Stop following; open pushes get the outcome PENDING. Return their keys."""
+        given_up = self.open_keys
+        for key in given_up:
+            self.leave(self.keys[folded(key)], error)
+        return given_up
+
+    def crash(self, crash: BaseException) -> None:
+        """End every wait, since it is unknown what is left undone: a bug has ended a task."""
+        error = PushingStopped(
+            f"the coordinator failed ({crash!r}); nothing more is sent; sent pushes continue "
+            "at the service"
+        )
+        error.__cause__ = crash
+        if outcomes.may_pass(self.stopped):
+            self.stopped = None  # a bug does not pass
+        self.stop(error)
+        self.leave_all(error)
+
+    def close(self, error: IntegrationError) -> None:
+        """Let nothing more be sent or searched for; what is on its way is answered."""
+        self.leaving = self.closing = True
+        self.stopped = self.stopped or error
+        self.end_runs(error)
+        self._withdraw_all(NotSent(LEFT_BEHIND))
+        for company in self.companies.values():
+            company.news.set()
+
+    async def end(self) -> None:
+        """End what still runs, as a crash would, and give every push an outcome."""
+        self.closing = self.over = True
+        for task in self.tasks:
+            task.cancel()
+        await self.join_tasks()
+        self.leave_all(ClientClosed(LEFT))
+
+    def leave_all(self, error: IntegrationError) -> None:
+        """Give every push an outcome, apart from those that are being sent."""
+        for live in [one for one in self.live.values() if one.row.state is not State.SENDING]:
+            self.leave(live, error)
+        held = {push for live in self.live.values() for push in live.pushes}
+        for push in self.unsettled - held:
+            self.settle(push, outcomes.pending(push.request, push.operation, error))
+
+    # Tasks
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run *work* in a task; its crash ends what depends on the holder."""
+        # It outlives the call that starts it, so it does not inherit its context.
+        task = asyncio.create_task(work, name="integration_sdk push", context=Context())
+        self.tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (crash := task.exception()) is not None:
+            self.crash(crash)
+
+    async def join_tasks(self) -> None:
+        """Wait until all tasks have ended."""
+        while working := self.tasks - {asyncio.current_task()}:
+            await asyncio.wait(working)
+
+
+_DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
+
+
+def about(row: Row) -> dict[str, object]:
+    """Return what a log record has beside its message."""
+    names = {"reference": row.reference, "intent": row.id, "company": row.company}
+    return {**names, "push_key": row.key}
+
+
+def _log_failure(written: asyncio.Future[Row]) -> None:
+    if not written.cancelled() and (error := written.exception()) is not None:
+        logger.warning("what has become of a push could not be put on record: %s", error)

@@ -1,0 +1,118 @@
+"""What answers about pushes are read as, for all inputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from integration_sdk._push.answers import read_brief, read_full, read_page
+from integration_sdk._records.codec import decode_json
+from integration_sdk._records.shapes import read_operation
+from integration_sdk.errors import MalformedResponse
+from integration_sdk.models import RecordRef
+
+texts = st.text(max_size=8)
+stamps = st.sampled_from(
+    [
+        *("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T02:00:00+02:00"),
+        *("9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00", None),
+    ]
+)
+references = st.fixed_dictionaries(
+    {}, optional={"id": st.none() | texts, "dataType": st.none() | texts, "new": texts}
+)
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.none() | texts,
+        "recordRef": st.none() | references,
+        "attachmentId": st.none() | texts,
+        "new": texts,
+    },
+)
+operations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "pushOperationKey": st.text(min_size=1, max_size=8),
+        "companyId": texts,
+        "status": st.sampled_from(["Pending", "Success", "Failed", "TimedOut", "Odd", "Unknown"]),
+    },
+    optional={
+        "dataConnectionId": st.none() | texts,
+        "dataType": st.none() | texts,
+        "requestedOnUtc": stamps | st.just("2026-01-01T00:00:00"),
+        "completedOnUtc": stamps,
+        "data": st.none()
+        | st.dictionaries(texts, st.none() | st.integers() | st.just(0.1) | texts),
+        "validation": st.none()
+        | st.just({"errors": [], "warnings": None})
+        | st.just({"errors": [{"itemId": "a", "message": "b"}], "warnings": []}),
+        "timeoutInMinutes": st.none() | st.integers(1, 1000) | st.just("60"),
+        "statusCode": st.none() | st.integers(200, 500),
+        "errorMessage": st.none() | texts,
+        "changes": st.none() | st.lists(changes, max_size=2),
+        "somethingNew": st.integers(),
+    },
+)
+
+
+@given(operations, st.booleans())
+def test_the_short_path_reads_what_the_long_one_does(shape: dict[str, Any], exact: bool) -> None:
+    """An operation reads the same by the short path as by the one converter."""
+    raw = json.dumps(shape).encode()
+    assert read_full(raw, exact=exact) == read_operation(decode_json(raw, exact=exact))
+
+
+def test_what_a_push_changed_is_read() -> None:
+    """Every push that succeeds tells of it."""
+    ref = {"id": "I-1", "dataType": "invoices"}
+    shape = {"pushOperationKey": "k", "companyId": "c", "status": "Success"}
+    raw = json.dumps({**shape, "changes": [{"type": "Created", "recordRef": ref}]}).encode()
+    [change] = read_full(raw).changes
+
+    assert (change.type, change.record_ref) == (
+        "Created",
+        RecordRef(id="I-1", data_type="invoices"),
+    )
+
+
+def test_a_connection_may_be_spelt_either_way() -> None:
+    """``dataConnectionKey`` is read as ``data_connection_id`` too."""
+    shape = {"pushOperationKey": "k", "companyId": "c", "status": "Pending"}
+    raw = json.dumps({**shape, "dataConnectionKey": "books"}).encode()
+    assert read_full(raw).data_connection_id == "books"
+    assert read_full(raw) == read_operation(decode_json(raw))
+
+
+@given(st.lists(operations, max_size=5), st.booleans())
+def test_a_page_shows_keys_and_states_and_gives_rows_in_full(
+    shapes: list[dict[str, Any]], more: bool
+) -> None:
+    """A page read raw has each row's key and status, and any row in full on request."""
+    links = {"next": {"href": "/next"}} if more else {"next": None}
+    body = json.dumps({"results": shapes, "pageSize": 5, "_links": links}).encode()
+    page = read_page(body)
+
+    assert [(row.key, row.status) for row in page.rows] == [
+        (shape["pushOperationKey"], shape["status"]) for shape in shapes
+    ]
+    assert page.more is more
+    wanted = list(range(0, len(shapes), 2))
+    assert page.operations(wanted) == [
+        read_operation(decode_json(json.dumps(shapes[index]).encode())) for index in wanted
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'{"pushOperationKey":1,"companyId":"c","status":"Success"}', b'"text"'],
+)
+def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
+    """The first problem is the one that is told."""
+    problem = MalformedResponse("the problem")
+
+    with pytest.raises(MalformedResponse, match="the problem"):
+        read_brief(body, problem)
