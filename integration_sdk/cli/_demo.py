@@ -18,8 +18,7 @@ from integration_sdk.models import PushRequest
 from integration_sdk.sandbox import Sandbox
 
 MOST_REFUSED: Final = 7
-MOST_OPEN: Final = 100
-"""Fewer than the pushes, so that outcomes arrive while others are still being sent."""
+MOST_OPEN: Final = 100  # fewer than the pushes, so that outcomes arrive while others are sent
 _Count = Annotated[int, Parameter(validator=Number(gte=0))]
 
 

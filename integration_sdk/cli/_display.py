@@ -84,13 +84,13 @@ def progress(*, quiet: bool = False) -> Progress:
         console=console,
         disable=quiet or not console.is_terminal,
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # what goes to a file is not shown above the line
+        redirect_stdout=sys.stdout.isatty(),  # or results for a file would stand above the line
     )
 
 
 @contextmanager
 def usable(what: str) -> Iterator[None]:
-    """Say "*what*: why" if the system refuses what the block does."""
+    """Raise ConfigurationError "*what*: why" if the system refuses what the block does."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,6 @@ from integration_sdk.models import PropertyDescription
 
 TYPES: Final = {"Number": "Decimal", "Boolean": "bool", "DateTime": "datetime"}
 SHOWN: Final = 5
-"""Choices of a property that are shown."""
 
 
 async def options(
@@ -56,8 +55,10 @@ async def options(
     elif schema:
         show(dumps(described.json_schema(), indent=2, default=str))
     else:
-        lines = _module(described, data_type) if class_ else _tree(described, "")
-        for line in lines:
+        lines = ["from datetime import datetime", "from decimal import Decimal", ""]
+        lines += ["from attrs import define"]
+        _add_class(lines, data_type[:1].upper() + data_type[1:].removesuffix("s"), described)
+        for line in lines if class_ else _tree(described, ""):
             show(line)
 
 
@@ -68,14 +69,6 @@ def _tree(described: PropertyDescription, indent: str) -> Iterator[str]:
         what = [one.type, "required" * one.required, some and f"one of {some}", one.description]
         yield f"{indent}{name}: {'; '.join(filter(None, what))}"
         yield from _tree(one, f"{indent}  ")
-
-
-def _module(described: PropertyDescription, data_type: str) -> list[str]:
-    """Return the lines of a module with a class for the records, and for each object in them."""
-    lines = ["from datetime import datetime", "from decimal import Decimal", ""]
-    lines += ["from attrs import define"]
-    _add_class(lines, data_type[:1].upper() + data_type[1:].removesuffix("s"), described)
-    return lines
 
 
 def _add_class(lines: list[str], name: str, described: PropertyDescription) -> str:

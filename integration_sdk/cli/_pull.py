@@ -35,8 +35,8 @@ async def pull(
     """Write the records of companies into files or a database, each state once.
 
     Run the same command again to continue after any interruption, and later to read only what has
-    changed. Each unit (the records of one type of one company) is printed on stdout when it ends;
-    progress is on stderr. Ctrl-C finishes the parts being written; a second one quits at once.
+    changed. Each unit (the records of one type of one company) is printed when it ends. Ctrl-C
+    finishes the parts being written; a second one quits at once.
 
     Exit codes: 0 all units are complete; 1 some are not, or the service or the target could not be
     used; 2 wrong usage; 130 interrupted.

@@ -28,8 +28,7 @@ FORMAT: Final = (
     "The input must be one JSON object per line (NDJSON), in UTF-8 and not compressed; "
     "`mlr --icsv --ojsonl cat FILE` makes it of CSV, and `jq -c '.[]' FILE` of a JSON array"
 )
-_LONGEST: Final = 1 << 30
-"""Bytes of a line from a pipe."""
+_LONGEST: Final = 1 << 30  # bytes of a line from a pipe
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = re.compile(rb"\s*\{")
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode  # fractions are sent exactly
@@ -101,9 +100,8 @@ class RecordOptions:
 
     reference: str | None = None
     """Path of a field that names each record, such as invoiceNumber. A journal pushes each name
-    once, and refuses it for a different record. Without it, records are recognized by content:
-    lines may move within and between files and members within a line, but a corrected line is
-    another record."""
+    once, and refuses it for a different record. Without it, records are known by content: lines
+    and members may move, but a corrected line is another record."""
 
     natural_key: str | None = None
     """Path of a field that is different in each record, such as invoiceNumber. It identifies a

@@ -71,10 +71,7 @@ _USUAL: Final = Settings()
 
 
 async def sandbox(
-    *,
-    settings: Settings = _USUAL,
-    subscribe: list[str] | None = None,
-    verbose: Flag = False,
+    *, settings: Settings = _USUAL, subscribe: list[str] | None = None, verbose: Flag = False
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
 
