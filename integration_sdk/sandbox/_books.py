@@ -235,10 +235,12 @@ class _Invoices:
 
     def rows(self, start: int, stop: int) -> list[bytes]:
         (customers, dates, bodies), prefix = self._parts, self.ids.prefix.encode()
-        rows = []
-        for n in range(start, stop):
-            parts = customers[n * 7 % CUSTOMERS], dates[n % len(dates)], bodies[n % _POOL]
-            rows.append(_TEMPLATE % (prefix, n, n, *parts))
+        days = len(dates)
+        rows = [
+            _TEMPLATE
+            % (prefix, n, n, customers[n * 7 % CUSTOMERS], dates[n % days], bodies[n % _POOL])
+            for n in range(start, stop)
+        ]
         for n in range(start + (ODD_ONE - start) % THOUSAND, stop, THOUSAND):
             rows[n - start] = rows[n - start].replace(_RATE, _RATE_AS_TEXT)
         return rows

@@ -90,7 +90,7 @@ async def test_people_can_push_switch_faults_and_turn_the_clock() -> None:
 
         await tab.tab_to("e.id === 'switch-3'")
         await tab.press(" ")
-        await tab.until("document.getElementById('switch-3').checked")
+        await until(lambda: list(sandbox.faults))
         assert [rule.plain()["fault"] for rule in sandbox.faults] == ["fail_next_push"]
         sandbox.faults.latency(0.01)
         await tab.until("document.getElementById('faults').innerText.includes('latency')")
