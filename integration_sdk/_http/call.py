@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from attrs import define, evolve, field, frozen
 
+from integration_sdk import errors
 from integration_sdk._checks import is_number, own_header, sendable
 from integration_sdk._http.credentials import Hidden
 from integration_sdk._http.limiter import Limiter
@@ -20,13 +21,6 @@ from integration_sdk._http.responses import Failure, Reply, Response, read_error
 from integration_sdk._http.retry import RetryBudget, RetryPolicy
 from integration_sdk._http.transport import Attempt, lost
 from integration_sdk._records.shapes import read_error_body
-from integration_sdk.errors import (
-    ApiError,
-    ClientClosed,
-    ConfigurationError,
-    IntegrationError,
-    NotSent,
-)
 
 _log = logging.getLogger("integration_sdk.session")
 
@@ -44,23 +38,23 @@ class CallOptions:
     def __attrs_post_init__(self) -> None:
         for name, seconds in (("timeout", self.timeout), ("read_timeout", self.read_timeout)):
             if seconds is not None and not (is_number(seconds) and seconds > 0):
-                raise ConfigurationError(
+                raise errors.ConfigurationError(
                     f"{name} must be more than 0 seconds, or None for no limit, not {seconds!r}"
                 )
         if not isinstance(self.retry, RetryPolicy):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"retry must be a RetryPolicy, or None for no retries, not {self.retry!r}; "
                 "RetryPolicy(attempts=3) sends a call up to three times"
             )
         if not isinstance(self.priority, Priority | None):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 "priority must be a Priority, such as Priority.INTERACTIVE, or None, "
                 f"not {self.priority!r}"
             )
         for header, value in dict(self.headers).items():
             own_header("a key of headers", header)
             if not sendable(f"header {header}", value).isprintable():
-                raise ConfigurationError(f"header {header} has a value that cannot be sent")
+                raise errors.ConfigurationError(f"header {header} has a value that cannot be sent")
 
     @cached_property
     def effective_read_timeout(self) -> float | None:
@@ -142,17 +136,17 @@ class Call(Waiter):
             error = lost(self.request, stopped, attempts=self.attempts)
             return Failure(Phase.MAY_HAVE_LEFT, error)
         if client_is_closed:
-            return self._unsent(ClientClosed, f"{stopped} while this call was under way")
+            return self._unsent(errors.ClientClosed, f"{stopped} while this call was under way")
         unsent = f"{self.request} was not sent: {stopped} while"
         if self.sending is not None:
-            return self._unsent(NotSent, f"{unsent} connecting")
+            return self._unsent(errors.NotSent, f"{unsent} connecting")
         if self.last is not None:
             return self.ended(self.last)
         if closed_by is not None:
             return self.turned_away(closed_by)
-        return self._unsent(NotSent, f"{unsent} it waited for {self.waits_for}")
+        return self._unsent(errors.NotSent, f"{unsent} it waited for {self.waits_for}")
 
-    def _unsent(self, kind: type[IntegrationError], why: str) -> Failure:
+    def _unsent(self, kind: type[errors.IntegrationError], why: str) -> Failure:
         return Failure(Phase.NEVER_LEFT, kind(why, **self.request.facts, attempts=self.attempts))
 
 
@@ -261,7 +255,7 @@ class CallLog:
 
 def _describe(call: Call, ending: Response | BaseException, elapsed: float) -> CallInfo:
     error = ending if isinstance(ending, BaseException) else None
-    correlation_id = error.correlation_id if isinstance(error, IntegrationError) else None
+    correlation_id = error.correlation_id if isinstance(error, errors.IntegrationError) else None
     if isinstance(ending, Response) and not ending.ok:
         body = read_error_body(ending.body)
         correlation_id = body.correlation_id if body is not None else None
@@ -270,7 +264,7 @@ def _describe(call: Call, ending: Response | BaseException, elapsed: float) -> C
         operation=call.request.operation,
         method=call.request.method,
         path=call.request.path,
-        status=ending.status if isinstance(ending, Response | ApiError) else None,
+        status=ending.status if isinstance(ending, Response | errors.ApiError) else None,
         attempts=call.attempts,
         waited=call.waited,
         elapsed=elapsed,

@@ -37,7 +37,7 @@ class Hidden(str):
 
 
 def hide(source: ApiKeySource) -> ApiKeySource:
-    """Return *source* with a masked repr if it is a key; return a callable unchanged."""
+    """Return *source* with a masked repr if it is a key."""
     return Hidden(source) if isinstance(source, str) else source
 
 
@@ -143,8 +143,9 @@ def check_base_url(text: object) -> str:
     """
     url = _http_url(text) if isinstance(text, str) else None
     if url is None:
+        shown = _without_password(text)
         raise ConfigurationError(
-            f"base_url must look like 'https://api.example.com', not {_without_password(text)!r}"
+            f"base_url must look like 'https://api.example.com', not {shown!r}"
         )
     if url.user is not None or url.password is not None:
         raise ConfigurationError("base_url must not hold a user name or password; pass api_key=")

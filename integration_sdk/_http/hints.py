@@ -11,8 +11,7 @@ from typing import Final
 from integration_sdk._records.codec import parse_utc, to_utc
 from integration_sdk.models import Quota
 
-UNIX_TIMES_BEGIN: Final = 1e9
-"""Numbers from here on are Unix times, not seconds from now."""
+UNIX_TIMES_BEGIN: Final = 1e9  # numbers from here on are Unix times, not seconds from now
 
 
 def read_retry_after(headers: Mapping[str, str], received_at: float) -> float | None:

@@ -29,13 +29,11 @@ from integration_sdk._http.responses import Response
 from integration_sdk._http.retry import Jitter
 
 PRIORITIES: Final = tuple(Priority)
-FIRST_PLACES: Final = 20
-"""Requests in flight at first, or the limit per company if that is higher."""
+FIRST_PLACES: Final = 20  # requests in flight at first, or the limit per company if that is higher
 SILENCE, SILENT_STEP = 0.2, 0.015
 """Seconds without any answer, if nothing was refused yet, after which one more urgent call goes,
 and then another after each step: a slow service may take more at a time."""
-FAIR_TURN: Final = 8
-"""Every 8th turn goes to the lowest waiting priority, to prevent starvation."""
+FAIR_TURN: Final = 8  # every 8th turn goes to the lowest waiting priority, to prevent starvation
 MOST_TRUST: Final = 10
 """Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
 MOST_PROBES: Final = 4
@@ -136,7 +134,7 @@ class Limiter:
             if call is None:
                 break
             self.leave_line(call)
-            self._go(call, _lane_of(call), now)
+            self._go(call, call.lane, now)
             released.append(call)
         return released
 
@@ -146,7 +144,7 @@ class Limiter:
 
     def answered(self, call: Waiter, now: float) -> None:
         """Note that *call* got an answer that is no refusal."""
-        lane, service = _lane_of(call), self.service
+        lane, service = call.lane, self.service
         if self._trust < MOST_TRUST:
             self._trust += 1
         company, in_a_row, others = self._last
@@ -169,7 +167,7 @@ class Limiter:
         Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
         limit, since the account's is not used up, and one that says 0 is not.
         """
-        lane = _lane_of(call)
+        lane = call.lane
         is_429 = answer.status == 429  # too many requests may be the cause; of a 503, they are not
         in_a_row, others = self._last[1:] if self._last[0] == call.company else (0, 0)
         self._last = call.company, in_a_row + 1, others
@@ -190,13 +188,13 @@ class Limiter:
 
     def unanswered(self, call: Waiter, now: float) -> None:
         """Note that *call* got no answer: a lost connection, a deadline, a cancellation."""
-        lane = _lane_of(call)
+        lane = call.lane
         self.service.unanswered(call.sent_at, now, self.jitter)
         lane.unanswered(call.sent_at, now, self.jitter)
         self._leave(lane)
 
     def unused(self, call: Waiter, now: float) -> None:
-        lane = _lane_of(call)
+        lane = call.lane
         self.service.unused(call.sent_at, now)
         lane.unused(call.sent_at, now)
         self._leave(lane)
@@ -370,8 +368,3 @@ class Limiter:
             key=lambda one: (one.company in self._suspects, one.turns, one.priority, one.order),
             default=None,
         )
-
-
-def _lane_of(call: Waiter) -> Lane:
-    assert call.lane is not None  # noqa: S101 - set by `enter`
-    return call.lane

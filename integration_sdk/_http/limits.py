@@ -34,7 +34,7 @@ class Waiter:
         turns: How many turns it had.
         sent_at: When its last turn began.
         waiting: Whether it is in line.
-        lane: Its company's; None before its first turn.
+        lane: Its company's; set with its first turn.
     """
 
     company: str | None
@@ -44,7 +44,7 @@ class Waiter:
     turns: int = 0
     sent_at: float = 0.0
     waiting: bool = False
-    lane: Lane | None = None
+    lane: Lane = field(init=False)
 
 
 @define(eq=False)
@@ -169,8 +169,7 @@ LEAST_STEP, FIRST_STEP, ACCELERATION = 0.4, 0.01, 1.4
 """An epoch adds this many requests per second at least: the slower of two processes that share a
 limit gains on the faster one this way. At first it adds this share of the rate; away from a rate
 that was refused, the step is multiplied by this with each epoch."""
-CAUTION: Final = 0.95
-"""Share of the rate seen right before a refusal that is tried next."""
+CAUTION: Final = 0.95  # share of the rate seen right before a refusal that is tried next
 WORTH_IT: Final = 4.0
 """A rate is learnt only if the gate was open for less than this many times as long as closed."""
 RELIEF, MOST_IN_VAIN = 4.0, 60
@@ -178,8 +177,7 @@ RELIEF, MOST_IN_VAIN = 4.0, 60
 Not soon: of processes that share a limit, each lowers its rate in vain while others raise it."""
 SLOWEST_RATE, FASTEST_RATE = 1.0, 10_000.0
 """Requests per second: below, probes set the rate; beyond, it is not limited."""
-SHORTEST_CYCLE: Final = 0.1
-"""Minimum seconds over which answers are counted to find a rate."""
+SHORTEST_CYCLE: Final = 0.1  # minimum seconds over which answers are counted to find a rate
 
 
 @define

@@ -48,10 +48,8 @@ class Safety(Enum):
 class Phase(Enum):
     """How far an attempt got."""
 
-    NEVER_LEFT = "never left"
-    """No byte of the request left this process."""
-    MAY_HAVE_LEFT = "may have left"
-    """The request may have arrived, but there is no complete answer."""
+    NEVER_LEFT = "never left"  # no byte of the request left this process
+    MAY_HAVE_LEFT = "may have left"  # the request may have arrived, but there is no complete answer
     ANSWERED = "answered"
 
 

@@ -14,24 +14,16 @@ from urllib.parse import urlsplit
 
 from attrs import define, field, frozen, setters
 
+from integration_sdk import errors
 from integration_sdk._http import statuses
 from integration_sdk._http.hints import read_quota, read_retry_after
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.statuses import Meaning
 from integration_sdk._records.codec import LATEST, Json, decode_json
 from integration_sdk._records.shapes import read_error_body
-from integration_sdk.errors import (
-    AccountExpired,
-    ApiError,
-    CompanyLimitReached,
-    EndpointRemoved,
-    IntegrationError,
-    MalformedResponse,
-    PaymentRequired,
-    SyncScheduleNotAllowed,
-)
 from integration_sdk.models import ErrorBody, Quota
 
+Kind = type[errors.ApiError]
 LONGEST_REASONS: Final = 2000
 """Characters of an error body that a message quotes; `ErrorBody` has all."""
 
@@ -105,7 +97,7 @@ class Failure:
     """An attempt without a usable answer, and the error to raise if it is not repeated."""
 
     phase: Phase
-    error: IntegrationError
+    error: errors.IntegrationError
     repeatable: bool = True
 
 
@@ -114,7 +106,7 @@ Reply = Response | Failure
 
 Fetch = Callable[[Request], Awaitable[Response]]
 """Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
-ApiError if nothing was sent because the service has asked for a pause that is too long."""
+errors.ApiError if nothing was sent because the service has asked for a pause that is too long."""
 
 
 # Values
@@ -146,10 +138,10 @@ def placed(
     """Return ``read(...)``, and add the request to its error if it fails."""
     try:
         return read(*args, **kw)
-    except MalformedResponse as error:
+    except errors.MalformedResponse as error:
         in_doubt = request.safety is Safety.WRITE
         todo = f". {LOOK}" if in_doubt else ""
-        raise MalformedResponse(
+        raise errors.MalformedResponse(
             f"{request} answered {response.status}, but {error}{not_json(response)}{todo}",
             status=response.status,
             in_doubt=in_doubt,
@@ -169,7 +161,7 @@ def not_json(response: Response) -> str:
 # Errors
 
 
-def read_error(request: Request, response: Response, *, sent: bool = True) -> ApiError:
+def read_error(request: Request, response: Response, *, sent: bool = True) -> errors.ApiError:
     """Return the error for an answer whose status is not 2xx.
 
     With *sent* False, *response* is the answer to another request, which closed the gate before
@@ -182,7 +174,7 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> Ap
     facts: dict[str, Any] = {**request.facts, "status": response.status, "body": body}
     facts["correlation_id"] = body.correlation_id if body else None
     facts |= {"retry_at": response.retry_at, "attempts": response.attempts if sent else 0}
-    if issubclass(kind, EndpointRemoved):
+    if issubclass(kind, errors.EndpointRemoved):
         facts["replacement"] = request.replacement
     is_own = body is not None and body.correlation_id is not None
     todo = _what_to_do(kind, request, response, is_own=is_own)
@@ -206,17 +198,17 @@ def meaning_of(request: Request, response: Response, *, is_own: bool) -> Meaning
     )
 
 
-def _kind(request: Request, status: int, body: ErrorBody) -> type[ApiError]:
+def _kind(request: Request, status: int, body: ErrorBody) -> type[errors.ApiError]:
     if status == 402:
         return _kind_of_402(body)
     # The body of a removed endpoint, not of an unknown id. Source: "Other rules", rule 4.
     words = body.error, body.can_be_retried, body.detailed_error_code
     if status == 404 and request.replacement and words == ("NotFound", "Unknown", 0):
-        return EndpointRemoved
+        return errors.EndpointRemoved
     return statuses.row(status).kind
 
 
-def _kind_of_402(body: ErrorBody) -> type[ApiError]:
+def _kind_of_402(body: ErrorBody) -> type[errors.ApiError]:
     """Return the error for a 402, from its validation items or else its words.
 
     Source: "Account limit errors (402)".
@@ -225,10 +217,10 @@ def _kind_of_402(body: ErrorBody) -> type[ApiError]:
     names = {name for item in items for name in (item.item_id, item.validator_name)}
     words = " ".join([body.error or "", *(item.message or "" for item in items)]).lower()
     if names & {"CreateCompany", "Company"} or "company limit" in words:
-        return CompanyLimitReached
+        return errors.CompanyLimitReached
     if "SyncSettings" in names or "schedule not allowed" in words:
-        return SyncScheduleNotAllowed
-    return AccountExpired if "expired" in words else PaymentRequired
+        return errors.SyncScheduleNotAllowed
+    return errors.AccountExpired if "expired" in words else errors.PaymentRequired
 
 
 def _what_happened(
@@ -267,10 +259,10 @@ def _reasons(body: ErrorBody | None) -> str:
     return f"{reasons or 'no reason given'}{quote}"
 
 
-_ADVICE_ON_LIMITS: Final[Mapping[type[ApiError], str]] = {
-    CompanyLimitReached: "Delete a company or move to a larger plan.",
-    SyncScheduleNotAllowed: "Use a syncSchedule of at least 24 hours, or a larger plan.",
-    AccountExpired: "The free account has ended; every request answers so until the plan changes.",
+_ADVICE_ON_LIMITS: Final[Mapping[type[errors.ApiError], str]] = {
+    errors.CompanyLimitReached: "Delete a company or move to a larger plan.",
+    errors.SyncScheduleNotAllowed: "Use a syncSchedule of at least 24 hours, or a larger plan.",
+    errors.AccountExpired: "The free account has ended; until the plan changes, all is refused.",
 }
 LOOK: Final = "It may have been carried out; look before you repeat it."
 """What the message of each error says that is `in_doubt`."""
@@ -279,9 +271,11 @@ _ASK: Final = "Try again later; if it stays so, look at what stands between you 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-def _what_to_do(kind: type[ApiError], request: Request, response: Response, *, is_own: bool) -> str:
+def _what_to_do(
+    kind: type[errors.ApiError], request: Request, response: Response, *, is_own: bool
+) -> str:
     status, retry_at = response.status, response.retry_at
-    if kind is EndpointRemoved:
+    if kind is errors.EndpointRemoved:
         return f"The legacy endpoint has been removed; use {request.method} {request.replacement}."
     if status == 404 and request.company_id is None:
         return "Check base_url= and the path."

@@ -22,10 +22,8 @@ Jitter = Callable[[float], float]
 SHORTEST_PAUSE: Final = 0.01
 MOST_DOUBLINGS: Final = 30
 FULL_BUDGET: Final = 500.0
-REPETITION: Final = 5.0
-"""Tokens that a repetition takes from the budget."""
-SUCCESS: Final = 0.5
-"""Tokens that a success gives back."""
+REPETITION: Final = 5.0  # tokens that a repetition takes from the budget
+SUCCESS: Final = 0.5  # tokens that a success gives back
 
 
 def pause(

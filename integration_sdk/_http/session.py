@@ -43,8 +43,7 @@ from integration_sdk.models import Quota
 _log = logging.getLogger("integration_sdk.session")
 T = TypeVar("T")
 Before = Callable[[], Awaitable[object]]
-SLACK = 0.1
-"""Seconds of a fixed rate that may be caught up after a late timer."""
+SLACK = 0.1  # seconds of a fixed rate that may be caught up after a late timer
 
 
 @define
@@ -109,10 +108,6 @@ class Session:
             Limiter, jitter, limit=options.connections, per_company=options.per_company
         )
         self._limiter = self._new_limiter()
-
-    def __repr__(self) -> str:
-        how = "closed" if self._closed else "open" if self._state else "not opened yet"
-        return f"<Session of {self.base_url}, {how}>"
 
     def stats(self) -> SessionStats:
         now = self._state.loop.time() if self._state else 0.0

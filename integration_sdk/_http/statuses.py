@@ -22,14 +22,10 @@ from integration_sdk._http.requests import Phase, Safety
 class Meaning(Enum):
     """What the result of one attempt means."""
 
-    DONE = "done"
-    """The service has done what was asked."""
-    REFUSED = "refused"
-    """Nothing happened, and the same request will be refused again."""
-    AGAIN = "again"
-    """Nothing happened, or no harm: the request may be sent again."""
-    IN_DOUBT = "in doubt"
-    """It may have been carried out."""
+    DONE = "done"  # the service has done what was asked
+    REFUSED = "refused"  # nothing happened, and the same request will be refused again
+    AGAIN = "again"  # nothing happened, or no harm: the request may be sent again
+    IN_DOUBT = "in doubt"  # it may have been carried out
     GIVE_UP = "give up"
     """It was not answered as asked, and sending it again at once will not change that."""
 
@@ -37,18 +33,12 @@ class Meaning(Enum):
 class Scope(Enum):
     """What an error status concerns."""
 
-    RECORD = "record"
-    """What was sent; another record may be accepted."""
-    REQUEST = "request"
-    """This request."""
-    KEY = "key"
-    """The API key, so all requests that carry it."""
-    ACCOUNT = "account"
-    """The account, so all requests."""
-    LOAD = "load"
-    """All requests, for now: the next one would be refused too."""
-    GATEWAY = "gateway"
-    """A gateway timed out; a smaller page may succeed."""
+    RECORD = "record"  # what was sent; another record may be accepted
+    REQUEST = "request"  # this request
+    KEY = "key"  # the API key, so all requests that carry it
+    ACCOUNT = "account"  # the account, so all requests
+    LOAD = "load"  # all requests, for now: the next one would be refused too
+    GATEWAY = "gateway"  # a gateway timed out; a smaller page may succeed
 
 
 class Row(NamedTuple):

@@ -32,23 +32,15 @@ from aiohttp.http import HttpProcessingError
 from attrs import define, field
 from yarl import URL
 
+from integration_sdk import errors
 from integration_sdk._http.credentials import ApiKey, Hidden, check_proxy
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import LOOK, Failure, Reply, Response
 from integration_sdk._options_given import MIB, ConnectionOptions
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
-from integration_sdk.errors import (
-    AnswerLost,
-    ClientClosed,
-    ConfigurationError,
-    MalformedResponse,
-    NotSent,
-    ResponseTooLarge,
-    TransportError,
-)
 
-_Error = TypeVar("_Error", bound=TransportError)
+_Error = TypeVar("_Error", bound=errors.TransportError)
 
 ERROR_LIMIT: Final = 64 * 1024
 """Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
@@ -86,16 +78,11 @@ class Attempt:
 
 
 class Transport(Protocol):
-    """Sends requests once."""
+    """Sends requests once; opened on the running loop."""
 
-    def open(self) -> None:
-        """Prepare for sending on the running loop."""
-
-    async def send(self, attempt: Attempt, authorization: Hidden) -> Reply:
-        """Send once, with the header *authorization*."""
-
-    async def close(self) -> None:
-        """Close all connections."""
+    def open(self) -> None: ...
+    async def send(self, attempt: Attempt, authorization: Hidden) -> Reply: ...
+    async def close(self) -> None: ...
 
 
 # What aiohttp must not do
@@ -179,7 +166,7 @@ class AiohttpTransport:
         given = self._options
         self._proxy = check_proxy(given.proxy, self.base_url)
         if given.connector is not None and (given.ssl is not True or given.connections != 100):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 "ssl= and connections= have no effect with connector=; give them to the connector: "
                 "aiohttp.TCPConnector(ssl=..., limit=...)"
             )
@@ -202,7 +189,7 @@ class AiohttpTransport:
                 return
         except RuntimeError:
             pass
-        raise ClientClosed(f"the connector given to the client {reason}")
+        raise errors.ClientClosed(f"the connector given to the client {reason}")
 
     def _session(
         self, connector: aiohttp.BaseConnector | None = None, **keeping: Any
@@ -279,7 +266,7 @@ class AiohttpTransport:
         request = attempt.request
         session = self._sessions[request.safety]
         if session.closed:
-            raise ClientClosed("the aiohttp session under the client was closed")
+            raise errors.ClientClosed("the aiohttp session under the client was closed")
         headers = {**attempt.headers, **request.headers, hdrs.AUTHORIZATION: authorization}
         if self._proxy:
             headers = _HEADERS | headers
@@ -310,7 +297,7 @@ class AiohttpTransport:
         body, is_whole = await _read_capped(answer, limit, _Gunzip() if is_zipped else None)
         if not is_whole and not is_error:
             message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
-            error = _unread(ResponseTooLarge, request, message, limit=limit)
+            error = _unread(errors.ResponseTooLarge, request, message, limit=limit)
             return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
@@ -332,12 +319,12 @@ class AiohttpTransport:
         # Until then only the proxy was spoken to, and its refusal may be any of these errors.
         if not attempt.may_have_left and (proxy or isinstance(error, _NEVER_LEFT)):
             where = self._no_way(error, why)
-            not_sent = NotSent(f"{request} was not sent: {where}", **request.facts)
+            not_sent = errors.NotSent(f"{request} was not sent: {where}", **request.facts)
             untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
             return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
         if isinstance(error, _MALFORMED):
             message = f"{request} was answered by something that is not HTTP ({why})"
-            return Failure(Phase.MAY_HAVE_LEFT, _unread(MalformedResponse, request, message))
+            return Failure(Phase.MAY_HAVE_LEFT, _unread(errors.MalformedResponse, request, message))
         return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 
     def _no_way(self, error: BaseException, why: str) -> str:
@@ -376,11 +363,11 @@ def _timeouts(read_timeout: float | None, *, by_proxy: bool = False) -> aiohttp.
     )
 
 
-def lost(request: Request, why: str, *, attempts: int = 0) -> AnswerLost:
+def lost(request: Request, why: str, *, attempts: int = 0) -> errors.AnswerLost:
     """Return the error of a request that may have been sent and has no answer."""
     message = f"{request} was sent, but its answer was lost: {why}"
     again = "" if request.safety is Safety.WRITE else ". It can be repeated."
-    return _unread(AnswerLost, request, message + again, attempts=attempts)
+    return _unread(errors.AnswerLost, request, message + again, attempts=attempts)
 
 
 def _unread(kind: type[_Error], request: Request, message: str, **facts: Any) -> _Error:
