@@ -31,7 +31,7 @@ from hashlib import blake2s
 from itertools import pairwise
 from typing import Final
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define
 from msgspec import Raw
 
 from integration_sdk._http.requests import Request
@@ -101,17 +101,8 @@ class _Tie:
     ids: set[str | bytes] = Factory(set)
 
 
-@frozen
-class _Record:
-    """A record that was handed out, or is to be.
-
-    Attributes:
-        content: Hash of its content.
-        moment: When it was changed; None if only a cursor knows the record.
-    """
-
-    content: bytes
-    moment: str | None = None
+_Record = tuple[bytes, str | None]
+"""A hash of a record's content, and its moment; None if only a cursor knows the record."""
 
 
 @define
@@ -153,8 +144,7 @@ class Changes:
         """Return the query of the first page."""
         marks = self.start.marks
         for at in range(0, len(marks), 2 * _HASH):
-            record = _Record(marks[at + _HASH : at + 2 * _HASH])
-            self._known[marks[at : at + _HASH]] = record
+            self._known[marks[at : at + _HASH]] = marks[at + _HASH : at + 2 * _HASH], None
         self._since = self._before = self._asked_from = self.start.query
         return self._from_moment()
 
@@ -166,7 +156,7 @@ class Changes:
 
     def _from_moment(self) -> str:
         """Request all from the moment on, in a page with room for what is known of it."""
-        again = sum(one.moment in {None, self._since} for one in self._known.values())
+        again = sum(at in {None, self._since} for _, at in self._known.values())
         return self._query(f">={self._since}", min(self.size + again, self._largest))
 
     def _next_of(self, tie: _Tie) -> str:
@@ -195,13 +185,12 @@ class Changes:
         moments = self._moments(keys)
         raws, fresh = list[Raw](), list[tuple[bytes, _Record]]()
         for raw, key, moment in zip(page.raws, keys, moments, strict=True):
-            record = _Record(_hash(bytes(raw)), moment)
-            mark = record.content if key.id is None else _hash(key.id.encode())
-            known = self._known.get(mark)
-            if known is not None and known.content == record.content:
-                self._known[mark] = record
+            content = _hash(bytes(raw))
+            mark = content if key.id is None else _hash(key.id.encode())
+            if mark in self._known and self._known[mark][0] == content:
+                self._known[mark] = content, moment
             else:
-                fresh.append((mark, record))
+                fresh.append((mark, (content, moment)))
                 raws.append(raw)
         if page.size and page.size < size_in(query) and _has_more(page):
             self._largest = page.size
@@ -213,7 +202,7 @@ class Changes:
             }
             following = self._after_tie(self._tie, page)
         if following is None:  # what was not met was changed or deleted
-            self._known = {mark: one for mark, one in self._known.items() if one.moment}
+            self._known = {mark: one for mark, one in self._known.items() if one[1]}
         self._fresh = fresh
         return Opened(page, raws, following)
 
@@ -289,9 +278,9 @@ class Changes:
         if taken >= len(self._fresh):
             moment = self._bounded(self._since)
         elif taken:
-            moment = self._bounded(self._fresh[taken - 1][1].moment or moment)
+            moment = self._bounded(self._fresh[taken - 1][1][1] or moment)
         known = dict(_since([*self._known.items(), *self._fresh[:taken]], moment))
-        marks = b"".join(mark + record.content for mark, record in known.items())
+        marks = b"".join(mark + content for mark, (content, _) in known.items())
         return Cursor(self.start.of, moment, 0, done, opened.page.total, marks)
 
     def _error(self, what: str) -> PaginationError:
@@ -306,7 +295,7 @@ def _since(
     records: Iterable[tuple[bytes, _Record]], moment: str
 ) -> Iterator[tuple[bytes, _Record]]:
     """Yield the records of *moment* and later, and those of which only the cursor says so."""
-    return (one for one in records if one[1].moment is None or one[1].moment >= moment)
+    return (one for one in records if one[1][1] is None or one[1][1] >= moment)
 
 
 def _has_more(page: RawPage) -> bool:

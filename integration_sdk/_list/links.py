@@ -10,7 +10,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import blake2s
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
@@ -140,32 +140,6 @@ class Opened:
     raws: Sequence[Raw]
     following: str | None
     problem: PaginationError | None = None
-
-
-class Walk(Protocol):
-    """Decides which page comes next, without I/O."""
-
-    request: Request
-    start: Cursor
-
-    def first(self) -> str:
-        """Return the query of the first page."""
-
-    def opened(self, query: str, page: RawPage) -> Opened:
-        """Note that *page* answered *query*.
-
-        Raises:
-            PaginationError: It is not what was requested.
-        """
-
-    def ahead(self, query: str, opened: Opened, limit: float) -> Iterator[str]:
-        """Yield queries that will probably follow the one after *query*, for *limit* items."""
-
-    def smaller(self, query: str, done: int) -> str | None:
-        """Return what to request after *query* was answered by too large a page, if anything."""
-
-    def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
-        """Return the place behind the first *taken* items of a page, of *done* in all."""
 
 
 def list_error(request: Request, what: str, page: int | None) -> PaginationError:

@@ -29,23 +29,12 @@ _MOST: Final = 2**63 - 1
 _RESULTS: Final = re.compile(rb'\s*\{[^{\[]*"results"\s*:\s*\[')
 
 
-class _Href(msgspec.Struct):
-    href: str | None = None
-
-
-class _LinkNames(msgspec.Struct):
-    self: _Href | None = None
-    current: _Href | None = None
-    next: _Href | None = None
-    previous: _Href | None = None
-
-
 class _Envelope(msgspec.Struct, gc=False):
     results: list[Raw]
     page_number: Any = msgspec.field(name="pageNumber", default=None)
     page_size: Any = msgspec.field(name="pageSize", default=None)
     total_results: Any = msgspec.field(name="totalResults", default=None)
-    links: _LinkNames | None = msgspec.field(name="_links", default=None)
+    links: dict[str, Any] | None = msgspec.field(name="_links", default=None)
 
 
 _read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
@@ -89,16 +78,16 @@ def read_page(response: Response) -> Generator[None, None, RawPage]:
         envelope = yield from _split(response.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise MalformedResponse(f"the answer is not a valid page: {error}", status=200) from None
-    names = envelope.links or _LinkNames()
+    links = {name: _href(link) for name, link in (envelope.links or {}).items()}
     return RawPage(
         number=_count(envelope.page_number),
         size=_count(envelope.page_size),
         total=_count(envelope.total_results),
         links=Links(
-            self_=_href(names.self),
-            current=_href(names.current),
-            next=_href(names.next),
-            previous=_href(names.previous),
+            self_=links.get("self"),
+            current=links.get("current"),
+            next=links.get("next"),
+            previous=links.get("previous"),
         ),
         raws=envelope.results,
         answered_at=_answered_at(response),
@@ -151,8 +140,9 @@ def _count(value: object) -> int | None:
     return number if 0 <= number <= _MOST and not isinstance(value, bool) else None
 
 
-def _href(link: _Href | None) -> str | None:
-    return (link.href or None) if link else None
+def _href(link: object) -> str | None:
+    href = link.get("href") if isinstance(link, dict) else None
+    return href if isinstance(href, str) and href else None
 
 
 def _answered_at(response: Response) -> datetime:

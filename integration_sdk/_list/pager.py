@@ -8,7 +8,7 @@ from contextlib import aclosing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from integration_sdk._checks import needed, one_of, whole_number
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
@@ -16,7 +16,7 @@ from integration_sdk._http.responses import Fetch
 from integration_sdk._list.changes import MODIFIED, Changes, filter_text, read_moment
 from integration_sdk._list.links import Cursor, Links, fingerprint, in_smaller_pages, read_cursor
 from integration_sdk._list.page import Key, RawPage, read_keys
-from integration_sdk._list.reader import ListReport, Reading, Source
+from integration_sdk._list.reader import ListReport, Reading
 from integration_sdk._options_given import ListOptions, Numbers
 from integration_sdk._records.classes import RAW, Decode, ItemReader
 from integration_sdk.errors import ConfigurationError, NotFound
@@ -67,14 +67,8 @@ class Pager(Generic[T_co]):
         self._parameter = parameter
         self._options = options
         self._changed_by = options.changed_by or MODIFIED
-        self._source = Source(
-            fetch,
-            request,
-            ItemReader.of(options.model, decode, numbers=options.numbers),
-            options.prefetch,
-            options.max_bytes,
-            options.on_invalid,
-        )
+        self._fetch = fetch
+        self._reader = ItemReader.of(options.model, decode, numbers=options.numbers)
         self._filter = None
         if options.changed_since is not None:
             self._filter = filter_text(options.query, self._changed_by)
@@ -227,13 +221,16 @@ class Pager(Generic[T_co]):
         limit: int | None = None,
         reader: ItemReader | None = None,
     ) -> Reading:
-        source = self._source
-        if prefetch is not None:
-            source = evolve(source, prefetch=prefetch)
-        if reader is not None:
-            source = evolve(source, reader=reader)
         limits = [most for most in (limit, self._options.limit) if most is not None]
-        self._reading = Reading(source, self._walk(), min(limits, default=float("inf")))
+        self._reading = Reading(
+            self._fetch,
+            self._request,
+            reader or self._reader,
+            self._options,
+            self._walk(),
+            min(limits, default=float("inf")),
+            self._options.prefetch if prefetch is None else prefetch,
+        )
         return self._reading
 
     def _walk(self) -> Links | Changes:

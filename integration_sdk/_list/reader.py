@@ -14,14 +14,15 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import Any, Final
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, evolve, field
 from msgspec import Raw
 
 from integration_sdk._http.requests import Priority, Request
 from integration_sdk._http.responses import Fetch, Response, check, not_json
-from integration_sdk._list.links import Cursor, Links, Opened, Walk, number_in, same
+from integration_sdk._list.changes import Changes
+from integration_sdk._list.links import Cursor, Links, Opened, number_in, same
 from integration_sdk._list.page import RawPage, read_page
-from integration_sdk._options_given import MIB
+from integration_sdk._options_given import MIB, ListOptions
 from integration_sdk._records.classes import ItemReader
 from integration_sdk._records.codec import mended
 from integration_sdk._system import current_task_cancelled
@@ -62,34 +63,27 @@ class ListReport:
     total: int | None = None
 
 
-@frozen
-class Source:
-    """What a reading reads.
+@define(eq=False)
+class Reading:
+    """One reading of a list.
 
     Attributes:
         fetch: Sends a request.
         request: For the list.
         reader: Decodes items.
+        options: The list's options.
+        walk: Decides which page comes next.
+        limit: Items to hand out, at most.
         prefetch: Pages to request ahead.
-        max_bytes: Bytes of pages to hold, approximately.
-        on_invalid: Called with each item that does not fit the model, instead of raising.
     """
 
     fetch: Fetch
     request: Request
     reader: ItemReader
-    prefetch: int
-    max_bytes: int
-    on_invalid: OnInvalid | None
-
-
-@define(eq=False)
-class Reading:
-    """One reading of a list, of at most *limit* items."""
-
-    source: Source
-    walk: Walk
+    options: ListOptions
+    walk: Links | Changes
     limit: float
+    prefetch: int
     opened: Opened | None = field(init=False, default=None)
     """The current page."""
     query: str = field(init=False, default="")
@@ -158,8 +152,8 @@ class Reading:
                 self._top_up()
                 await asyncio.sleep(0)  # requests leave when the event loop runs
                 if self._counts.pages == 1:
-                    warn_if_legacy(self.source.request, self.source.request.replacement)
-                yield self.source.reader.values(self._items)
+                    warn_if_legacy(self.request, self.request.replacement)
+                yield self.reader.values(self._items)
                 if opened.problem is not None and self.report.items < self.limit:
                     raise opened.problem
                 following = opened.following
@@ -185,7 +179,7 @@ class Reading:
     def _compare_with_total(self) -> None:
         total, done = self._counts.total, self._done + self.taken
         if isinstance(self.walk, Links) and total is not None and done < total:
-            logger.warning("%s ended after %d of %d items", self.source.request, done, total)
+            logger.warning("%s ended after %d of %d items", self.request, done, total)
 
     def take(self) -> list[bytes]:
         """Return what is left of the current page, undecoded."""
@@ -204,7 +198,7 @@ class Reading:
         text = mended(raw)
         if text != raw:
             try:
-                yield next(self.source.reader.values(iter([text])))
+                yield next(self.reader.values(iter([text])))
             except Exception as another:
                 error = another
             else:
@@ -213,9 +207,9 @@ class Reading:
 
     def _unfit_item(self, opened: Opened, error: Exception) -> None:
         index = opened.page.count - len(opened.raws) + self.taken - 1
-        number, request = opened.page.number, self.source.request
+        number, request = opened.page.number, self.request
         raw = bytes(opened.raws[self.taken - 1])
-        what, path = self.source.reader.reason(raw, error)
+        what, path = self.reader.reason(raw, error)
         invalid = InvalidItem(
             f"{request}, page {number}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
@@ -228,9 +222,9 @@ class Reading:
         invalid.cursor = str(self.cursor)
         self._unfit += 1
         self._counts.invalid += 1
-        if self.source.on_invalid is None:
+        if self.options.on_invalid is None:
             raise invalid from error
-        self.source.on_invalid(invalid)
+        self.options.on_invalid(invalid)
 
     # Requesting
 
@@ -246,8 +240,8 @@ class Reading:
             self._more = chain((following,), self.walk.ahead(query, opened, left))
 
     def _top_up(self, waited_for: int = 0) -> None:
-        room = (self.source.max_bytes - self._size) // self._usual - waited_for
-        while len(self._ahead) < min(self.source.prefetch, room):
+        room = (self.options.max_bytes - self._size) // self._usual - waited_for
+        while len(self._ahead) < min(self.prefetch, room):
             query = next(self._more, None)
             if query is None:
                 return
@@ -271,7 +265,7 @@ class Reading:
                 break
             self._cancel_ahead()
             query = smaller
-            outcome = await self._fetch(query, self.source.request.priority)
+            outcome = await self._fetch(query, self.request.priority)
         if isinstance(outcome, Exception):
             raise outcome
         self._size, self._usual = outcome.size, max(outcome.size, (self._usual + outcome.size) // 2)
@@ -290,12 +284,12 @@ class Reading:
             else:
                 if not (isinstance(outcome, IntegrationError) and outcome.attempts == 0):
                     return outcome
-        return await self._fetch(query, self.source.request.priority)
+        return await self._fetch(query, self.request.priority)
 
     async def _fetch(self, query: str, priority: Priority) -> Response | Exception:
-        request = evolve(self.source.request, params=(), raw_query=query, priority=priority)
+        request = evolve(self.request, params=(), raw_query=query, priority=priority)
         try:
-            response = check(request, await self.source.fetch(request))
+            response = check(request, await self.fetch(request))
         except Exception as error:  # raised when the page has its turn
             self._counts.requests += getattr(error, "attempts", 1)
             return error
@@ -304,7 +298,7 @@ class Reading:
         return response
 
     async def _read(self, response: Response, query: str) -> RawPage:
-        pieces, request = read_page(response), self.source.request
+        pieces, request = read_page(response), self.request
         try:
             while True:
                 next(pieces)

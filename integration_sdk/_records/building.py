@@ -65,8 +65,10 @@ def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
     converter = Converter(detailed_validation=detailed)
     plain = _with_floats if numbers == "float" else _as_it_is
     for kind, read in _STRICT.items():
-        converter.register_structure_hook(kind, _hook(kind, read))
-    converter.register_structure_hook_func(lambda kind: kind in {Any, object}, _hook(Any, plain))
+        converter.register_structure_hook(kind, read)
+    converter.register_structure_hook_func(
+        lambda kind: kind in {Any, object}, lambda value, _: plain(value)
+    )
     converter.register_structure_hook_func(_is_choice, _read_choice)
     for is_one, build in (
         (_is_made, _build),
@@ -76,15 +78,6 @@ def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
     ):
         converter.register_structure_hook_factory(is_one, partial(build, converter))
     return converter
-
-
-def _hook(base: Any, read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a hook for *base* and what is derived from it, such as an enumeration of texts."""
-
-    def hook(value: Any, kind: Any) -> Any:
-        return read(value) if kind is base or base is Any else kind(read(value))
-
-    return hook
 
 
 def _is_made(kind: Any) -> bool:
@@ -99,7 +92,11 @@ def _build(converter: Converter, kind: Any) -> Any:
         attrs.resolve_types(own)
     renamed = {name: override(rename=written) for name, written in json_names(own).items()}
     build: Any = make_dict_structure_fn(kind, converter, **renamed)  # type: ignore[arg-type]  # cattrs' stub wants literals
-    return lambda value, wanted: build(_object(value), wanted)
+
+    def read(value: Any, wanted: Any) -> Any:
+        return build(value if type(value) is dict else _object(value), wanted)
+
+    return read
 
 
 def _build_from_members(converter: Converter, kind: Any) -> Any:
@@ -157,47 +154,50 @@ def _object(value: Any) -> dict[str, Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise _unfit(str, value)
-    return value
+# A hook is called with each value: its kind may be derived, such as an enumeration of texts.
 
 
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _unfit(bool, value)
-    return value
+def _text(value: Any, kind: Any) -> Any:
+    if type(value) is str:
+        return value if kind is str else kind(value)
+    raise _unfit(kind, value)
 
 
-def _whole(value: Any) -> int:
+def _flag(value: Any, kind: Any) -> Any:
+    if type(value) is bool:
+        return value
+    raise _unfit(kind, value)
+
+
+def _whole(value: Any, kind: Any) -> Any:
+    if type(value) is int:
+        return value if kind is int else kind(value)
     if type(value) is Decimal and value == value.to_integral_value():
-        return int(value)
-    if type(value) is not int:
-        raise _unfit(int, value)
-    return value
+        return kind(int(value))
+    raise _unfit(kind, value)
 
 
-def _float(value: Any) -> float:
-    if type(value) not in {int, Decimal}:
-        raise _unfit(float, value)
-    return float(value)
-
-
-def _decimal(value: Any) -> Decimal:
+def _float(value: Any, kind: Any) -> Any:
     if type(value) in {int, Decimal}:
-        return Decimal(value)
+        return kind(value)
+    raise _unfit(kind, value)
+
+
+def _decimal(value: Any, kind: Any) -> Any:
+    if type(value) is Decimal:
+        return value
     try:
-        if type(value) is str and (number := Decimal(value)).is_finite():
+        if type(value) in {int, str} and (number := Decimal(value)).is_finite():
             return number
     except InvalidOperation:
         pass
-    raise _unfit(Decimal, value)
+    raise _unfit(kind, value)
 
 
-def _day(value: Any) -> date:
+def _day(value: Any, kind: Any) -> date:
     found = _DAY.fullmatch(value) if type(value) is str else None
     if found is None:
-        raise _unfit(date, value)
+        raise _unfit(kind, value)
     return date.fromisoformat(found[1])
 
 
@@ -213,7 +213,7 @@ def _with_floats(value: Any) -> Any:
     return [_with_floats(item) for item in value] if type(value) is list else value
 
 
-_STRICT: Final[dict[Any, Callable[[Any], Any]]] = {
+_STRICT: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     str: _text,
     bool: _flag,
     int: _whole,
