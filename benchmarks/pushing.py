@@ -45,7 +45,7 @@ from integration_sdk import (
     Store,
 )
 from integration_sdk._push.table import new_row
-from integration_sdk._store2.row import Evidence, Lane, Result, Row, State
+from integration_sdk._store.row import Evidence, Lane, Result, Row, State
 
 COMPANIES = 10
 AT_ONCE = 64

@@ -41,7 +41,7 @@ from integration_sdk._options_given import (
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import PushEvent
-from integration_sdk._store2.store import Store
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota

@@ -27,7 +27,7 @@ from integration_sdk._push.push import PushEvent as PushEvent
 from integration_sdk._push.push import PushProgress as PushProgress
 from integration_sdk._resources import Listing as Listing
 from integration_sdk._resources import Records as Records
-from integration_sdk._store2.store import Store as Store
+from integration_sdk._store.store import Store as Store
 from integration_sdk.dialect import Dialect as Dialect
 from integration_sdk.dialect import Route as Route
 from integration_sdk.errors import IntegrationError as IntegrationError

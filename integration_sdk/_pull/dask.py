@@ -25,8 +25,8 @@ from integration_sdk._http.session import FixedRate
 from integration_sdk._options_given import ConnectionOptions, PullOptions
 from integration_sdk._pull.reader import ENDS_RUN, TAKEN, UnitReader, open_sink
 from integration_sdk._pull.unit import Unit, UnitReceipt
-from integration_sdk._store2.postgres import is_url
-from integration_sdk._store2.store import Store
+from integration_sdk._store.postgres import is_url
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError, PullError
 

@@ -18,7 +18,7 @@ from attrs import define, field
 
 from integration_sdk._checks import needed
 from integration_sdk._pull.unit import Moved, Unusable
-from integration_sdk._store2.postgres import check_url, is_away, without_password
+from integration_sdk._store.postgres import check_url, is_away, without_password
 from integration_sdk.errors import ConfigurationError, PullError
 
 _PATIENCE: Final = 30.0

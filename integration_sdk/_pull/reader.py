@@ -21,7 +21,7 @@ from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, Unit, Unusable
 from integration_sdk._resources import Listing, Records
-from integration_sdk._store2.postgres import is_url, shown
+from integration_sdk._store.postgres import is_url, shown
 from integration_sdk.errors import (
     BadRequest,
     ConfigurationError,

@@ -24,7 +24,7 @@ from integration_sdk._http.statuses import OFFLINE, Scope
 from integration_sdk._push import answers, outcomes
 from integration_sdk._push.holder import LEFT_BEHIND, Company, Holder, Live, about
 from integration_sdk._push.table import Event, SendResult, classify
-from integration_sdk._store2.row import Evidence, Row, State, folded
+from integration_sdk._store.row import Evidence, Row, State, folded
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,

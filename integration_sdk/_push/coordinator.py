@@ -28,9 +28,9 @@ from integration_sdk._push.push import Push, PushProgress
 from integration_sdk._push.run import HeldBack, RaiseOn, Run
 from integration_sdk._push.search import Search, Workers
 from integration_sdk._push.wire import Service, Wire
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import State
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
 from integration_sdk.models import OutcomeStatus, PushRequest

@@ -44,7 +44,7 @@ from integration_sdk._push.agreement import (
     match_record,
 )
 from integration_sdk._push.table import CREATES, Event
-from integration_sdk._store2.row import Evidence, Lane, Mark, Row, State, Verdict
+from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.models import PushOperation
 
 MARK: Final = 20

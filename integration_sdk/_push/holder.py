@@ -40,8 +40,8 @@ from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Push, PushEvent, Tally, What
 from integration_sdk._push.table import Event, after
 from integration_sdk._push.wire import Wire
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import Mark, Row, State, folded
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import Mark, Row, State, folded
 from integration_sdk.errors import (
     ClientClosed,
     ConfigurationError,

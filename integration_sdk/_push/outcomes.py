@@ -15,7 +15,7 @@ from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.evidence import kind_of
 from integration_sdk._push.table import new_row
 from integration_sdk._records.codec import canonical, decode_json
-from integration_sdk._store2.row import Lane, Result, Row, State, Verdict, is_name, push_name
+from integration_sdk._store.row import Lane, Result, Row, State, Verdict, is_name, push_name
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,

@@ -37,7 +37,7 @@ from integration_sdk._options_given import LARGEST_PAGE
 from integration_sdk._pacing import CellRate
 from integration_sdk._push import answers, outcomes
 from integration_sdk._push.wire import page_request
-from integration_sdk._store2.row import folded
+from integration_sdk._store.row import folded
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     ApiError,

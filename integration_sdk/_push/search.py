@@ -24,8 +24,8 @@ from integration_sdk._push.evidence import Judging, in_lane, may_resend
 from integration_sdk._push.holder import Company, Holder, Live, about
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import Evidence, Row, State, Verdict, folded
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
 from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError
 from integration_sdk.models import PushOperation, PushRequest, PushStatus
 

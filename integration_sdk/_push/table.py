@@ -36,7 +36,7 @@ from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._http.statuses import Meaning
 from integration_sdk._push.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
-from integration_sdk._store2.row import Lane, Result, Row, State, is_name
+from integration_sdk._store.row import Lane, Result, Row, State, is_name
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 

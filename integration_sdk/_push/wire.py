@@ -20,7 +20,7 @@ from integration_sdk._http.responses import Response
 from integration_sdk._push import answers
 from integration_sdk._push.evidence import Listing
 from integration_sdk._push.table import CREATES
-from integration_sdk._store2.row import Row, State
+from integration_sdk._store.row import Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation, PushStatus

@@ -17,7 +17,7 @@ from integration_sdk._http import requests
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event, after
-from integration_sdk._store2.row import Evidence, Row, State
+from integration_sdk._store.row import Evidence, Row, State
 from integration_sdk.cli._display import show, show_table
 from integration_sdk.cli._run import USUAL, Following, Run
 from integration_sdk.cli._service import FROM_ENVIRONMENT, NO_JOURNAL, Flag, Journal, Quiet, Service

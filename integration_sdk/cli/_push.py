@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from integration_sdk._client import Client
 from integration_sdk._options.check import PushOptions, refuse
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._store2.store import Store
+from integration_sdk._store.store import Store
 from integration_sdk.cli._display import NOT_ALL, show
 from integration_sdk.cli._records import Lines, RecordOptions
 from integration_sdk.cli._run import USUAL, Following, Run

@@ -20,7 +20,7 @@ from integration_sdk._client import Client
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._records.codec import encode_value
-from integration_sdk._store2.store import Store
+from integration_sdk._store.store import Store
 from integration_sdk.cli import _display as display
 from integration_sdk.cli._records import Lines, RecordOptions
 from integration_sdk.cli._service import Flag

@@ -9,8 +9,8 @@ from attrs import field, frozen
 from cyclopts import Parameter
 
 from integration_sdk._client import ENVIRONMENT_KEY, ENVIRONMENT_URL, Client
-from integration_sdk._store2.postgres import is_url
-from integration_sdk._store2.store import Store
+from integration_sdk._store.postgres import is_url
+from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 

@@ -15,9 +15,9 @@ from attrs import Factory, define, frozen
 
 from integration_sdk._checks import needed
 from integration_sdk._push.agreement import value_at
-from integration_sdk._store2.row import State
-from integration_sdk._store2.sqlite import APPLICATION_ID
-from integration_sdk._store2.store import Store
+from integration_sdk._store.row import State
+from integration_sdk._store.sqlite import APPLICATION_ID
+from integration_sdk._store.store import Store
 from integration_sdk.sandbox import Operation
 
 SHOWN: Final = 5

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import evolve, field, frozen
 
@@ -28,6 +28,15 @@ LATE = 1.2
 STALLED = 3.0
 """Seconds after which a client gives up on a line that hangs."""
 BATCH = 200
+INVOICE = {
+    "customerRef": {"id": "c-1"},
+    "issueDate": "2024-03-01",
+    "dueDate": "2024-03-31",
+    "currency": "GBP",
+    "status": "Submitted",
+    "lineItems": [{"description": "Ash worktop", "unitAmount": 120.5, "quantity": 2}],
+}
+"""An invoice that every platform takes."""
 
 
 @frozen
@@ -146,23 +155,10 @@ def _request(sandbox: Sandbox, company: Company, case: Case) -> PushRequest:
         company.id,
         connection.id,
         "invoices",
-        invoice(case.name),
+        INVOICE | {"invoiceNumber": case.name},
         record_id=existing[0] if case.verb == "PUT" else None,
         natural_key="invoiceNumber" if case.number % 4 < 2 else None,
     )
-
-
-def invoice(number: str) -> dict[str, Any]:
-    """An invoice that every platform takes."""
-    return {
-        "invoiceNumber": number,
-        "customerRef": {"id": "c-1"},
-        "issueDate": "2024-03-01",
-        "dueDate": "2024-03-31",
-        "currency": "GBP",
-        "status": "Submitted",
-        "lineItems": [{"description": "Ash worktop", "unitAmount": 120.5, "quantity": 2}],
-    }
 
 
 @asynccontextmanager
@@ -171,6 +167,7 @@ async def service(companies: int, *, published: bool) -> AsyncIterator[Sandbox]:
     async with Sandbox(
         companies=companies,
         invoices=1,
+        unlinked=0,
         push_seconds=(0.01, 0.05),
         dialect="published" if published else "document",
         remember=0,

@@ -314,8 +314,6 @@ def _copy(journal: Path, to: Path) -> Path:
     """Copy a journal as a crash would leave it: what is committed, and the number in its lock."""
     if not journal.exists():
         return to
-    lock = journal.with_name(f"{journal.name}-lock")
-    to.with_name(f"{to.name}-lock").write_bytes(lock.read_bytes())
     with closing(sqlite3.connect(journal)) as there, closing(sqlite3.connect(to)) as copy:
         there.backup(copy)
     return to

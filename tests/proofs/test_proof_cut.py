@@ -1,8 +1,7 @@
 """Proof: a push whose connection breaks at any byte is never doubled, lost or mis-linked.
 
-Some of the cases of ``python -m benchmarks.proof cut``, which has them all: each byte of
-request and answer, FIN, RST and a line that hangs, for create, update and a create with an
-Idempotency-Key.
+Each byte of request and answer, FIN, RST and a line that hangs, for create, update and a create
+with an Idempotency-Key: some of the cases here, all with ``-m long``.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from attrs import evolve
 
 from integration_sdk import OutcomeStatus
 from integration_sdk.sandbox import Operation
-from tests.proofs import proof_backoff
-from tests.proofs.proof_cut import Case, Report, Seen, judge, run_cases, sample, service
+from tests.proofs.proof_cut import Case, Report, Seen, every_byte, judge, run_cases, sample, service
 from tests.proofs.proof_cut import run_case as push
 from tests.proofs.proof_proxy import Cut
 
@@ -35,6 +33,17 @@ async def test_a_cut_at_any_byte_does_no_harm() -> None:
     assert set(report.statuses) == {OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(0)
+async def test_a_cut_at_every_byte_does_no_harm() -> None:
+    """All of them, some 6,000."""
+    report = Report()
+
+    await run_cases(await every_byte(), report)
+
+    assert report.violations == []
+
+
 async def test_a_lost_answer_is_found_without_the_caller() -> None:
     """An operation that exists is the request's SUCCESS, though its answer never came."""
     async with service(1, published=False) as sandbox:
@@ -47,14 +56,6 @@ async def test_a_lost_answer_is_found_without_the_caller() -> None:
 
 
 # The referee is refereed
-
-
-async def test_a_retry_decorator_is_seen_to_duplicate() -> None:
-    """The same cuts double the records of a hand-written ``@backoff.on_exception`` loop."""
-    cuts = [Cut("response", at, "RST") for at in (0, 100, 300)]
-    cases = [Case(number, "POST", cut) for number, cut in enumerate(cuts)]
-
-    assert await proof_backoff.duplicates(cases) == len(cuts)
 
 
 @pytest.mark.parametrize(

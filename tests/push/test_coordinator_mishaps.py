@@ -15,7 +15,7 @@ import pytest
 from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
 from integration_sdk._outcome import PushOutcome
-from integration_sdk._store2.row import Row, State
+from integration_sdk._store.row import Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
     AccountExpired,

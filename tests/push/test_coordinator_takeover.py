@@ -16,7 +16,7 @@ from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answe
 from integration_sdk import Coordinator, Push, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
-from integration_sdk._store2.row import Row, State, Verdict
+from integration_sdk._store.row import Row, State, Verdict
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import (

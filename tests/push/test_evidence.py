@@ -33,7 +33,7 @@ from integration_sdk._push.evidence import (
     reaches_back,
 )
 from integration_sdk._push.table import Event, new_row
-from integration_sdk._store2.row import Evidence, Lane, Mark, Row, State, Verdict
+from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef
 
 LANE = Lane("company", "books", "invoices")

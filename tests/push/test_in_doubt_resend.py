@@ -18,7 +18,7 @@ from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusa
 from integration_sdk import PushEvent
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.table import new_row
-from integration_sdk._store2.row import Lane, Mark, Result, Row, State, Verdict
+from integration_sdk._store.row import Lane, Mark, Result, Row, State, Verdict
 from integration_sdk.errors import (
     AccountExpired,
     ConfigurationError,

@@ -18,7 +18,7 @@ from integration_sdk import Coordinator
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
-from integration_sdk._store2.row import Lane, Result, State, Verdict
+from integration_sdk._store.row import Lane, Result, State, Verdict
 from integration_sdk.errors import NotSent, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import DOCUMENT, coordinator, request

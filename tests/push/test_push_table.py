@@ -18,7 +18,7 @@ from integration_sdk._push.table import (
     classify,
     new_row,
 )
-from integration_sdk._store2.row import Lane, Mark, Result, Row, State, Verdict
+from integration_sdk._store.row import Lane, Mark, Result, Row, State, Verdict
 
 LANE = Lane("company", "books", "invoices")
 SENT = {State.SENDING, State.LOST, State.DOUBT}

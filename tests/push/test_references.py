@@ -14,7 +14,7 @@ from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
-from integration_sdk._store2.row import Lane, Result, Row, State
+from integration_sdk._store.row import Lane, Result, Row, State
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from integration_sdk.models import OutcomeStatus, PushRequest

@@ -15,7 +15,7 @@ from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_row
-from integration_sdk._store2.row import Lane
+from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import Journal, coordinator, leave_behind

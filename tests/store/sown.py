@@ -8,86 +8,76 @@ from tests.support.fault import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
     "an old version overwrites a new one": Fault(
-        "_store/rows.py", "old.version + 1 != new.version", "False", "store_rows", "check_next"
+        "_store/sql.py",
+        '"""pushes.version = new.version - 1\n'
+        "    OR pushes.version = new.version AND pushes.document = new.document\n"
+        '        AND pushes.state = new.state AND pushes.holder = new.holder"""',
+        '"true"',
+        "journal",
     ),
-    "one key, two rows in memory": Fault(
-        "_store/memory.py",
-        "if row.key in claimed or self._is_owned(row.key):\n                    raise key_claimed(row.key)",
-        "if False:\n                    raise key_claimed(row.key)",
-        "store_rows",
-        "MemoryRows.put",
+    "a row that is missing stays missing": Fault(
+        "_store/journal.py",
+        "found is None or (found.id == row.id and found.version < row.version - 1)",
+        "False",
+        "journal",
+        "_is_behind",
     ),
-    "a lease is asked for at each notification": Fault(
-        "_store/postgres.py",
-        "now() + POLL if self._hears else 0.0",
-        "0.0",
-        "store_postgres",
-        "PostgresRows.take",
+    "two keys in one transaction": Fault(
+        "_store/journal.py",
+        'names = {("id", row.id), ("key", row.key and folded(row.key))} - {("key", None)}',
+        'names = {("id", row.id)}',
+        "journal",
+        "_group",
     ),
-    "a hard link is opened": Fault(
-        "_store/place.py",
-        'if found.st_nlink > 1:\n        raise JournalError(\n            f"{path} has a second name (a hard link), under which another process could open it: "\n            "copy the file and open the copy."\n        )',
-        'if False:\n        raise JournalError(\n            f"{path} has a second name (a hard link), under which another process could open it: "\n            "copy the file and open the copy."\n        )',
-        "store_sqlite",
-        "refuse_strangers",
+    "keys of earlier attempts become free": Fault(
+        "_store/journal.py", "row.key is None and row.earlier", "False", "journal", "Journal._put"
     ),
-    "what is no file is opened": Fault(
-        "_store/place.py",
-        'if not stat.S_ISREG(found.st_mode):\n        what = "a link: name the file itself" if stat.S_ISLNK(found.st_mode) else "no regular file"\n        raise JournalError(f"The journal {path} cannot be opened: it is {what}.")',
-        'if False:\n        what = "a link: name the file itself" if stat.S_ISLNK(found.st_mode) else "no regular file"\n        raise JournalError(f"The journal {path} cannot be opened: it is {what}.")',
-        "store_sqlite",
-        "refuse_strangers",
+    "a worker that was away claims at once": Fault(
+        "_store/journal.py",
+        "self.silent_for > 2 * self.beat_every",
+        "False",
+        "store_database",
+        "Journal.beat",
+    ),
+    "a file that was moved is written on": Fault(
+        "_store/sqlite.py",
+        "os.path.samestat(path.stat(), file)",
+        "True",
+        "store_file",
+        "_is_still",
     ),
     "a journal that others may read": Fault(
-        "_store/place.py", "os.fchmod(descriptor, 0o600)", "pass", "store_sqlite", "own_file"
+        "_store/sqlite.py", "self.path.chmod(0o600)", "None", "store_file", "Sqlite._open"
     ),
-    "another file is overwritten": Fault(
-        "_store/place.py",
-        'if head and head != _MAGIC:\n        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")',
-        'if False:\n        raise JournalError(f"{path} is not a journal of this SDK and was not changed.")',
-        "store_sqlite",
-        "refuse_others",
+    "a cancelled opening keeps the file": Fault(
+        "_store/sqlite.py",
+        "file._thread.submit(file._close)",
+        "None",
+        "store_file",
+        "Sqlite.open",
+    ),
+    "a broken connection is used again": Fault(
+        "_store/postgres.py", "self.close()", "None", "store_database", "Postgres._once"
+    ),
+    "a pooler is not noticed": Fault(
+        "_store/postgres.py",
+        'await db.fetchval("SELECT pg_backend_pid()") != db.get_server_pid()',
+        "False",
+        "store_database",
+        "Postgres._check",
     ),
     "a slot is used however late": Fault(
         "_store/rate.py",
-        "if _now() <= at + EXPIRES and at >= self._void_before:\n                return",
-        "if at >= self._void_before:\n                return",
-        "store_rates shared_rate",
+        "_now() <= at + EXPIRES and at >= self._void_before",
+        "at >= self._void_before",
+        "rates",
         "StoreRate.acquire",
     ),
     "a pause voids no slot": Fault(
         "_store/rate.py",
-        "if _now() <= at + EXPIRES and at >= self._void_before:\n                return",
-        "if _now() <= at + EXPIRES:\n                return",
-        "store_rates shared_rate",
+        "_now() <= at + EXPIRES and at >= self._void_before",
+        "_now() <= at + EXPIRES",
+        "rates",
         "StoreRate.acquire",
-    ),
-    "a pause without an end": Fault(
-        "_store/rate.py",
-        "seconds = min(seconds, LONGEST_PAUSE)",
-        "pass",
-        "store_rates shared_rate",
-        "StoreRate.paused",
-    ),
-    "a shorter pause replaces a longer one": Fault(
-        "_store/rate.py",
-        "rate.paused_until = max(rate.paused_until, _now() + seconds)",
-        "rate.paused_until = _now() + seconds",
-        "store_rates shared_rate",
-        "MemoryRates.pause",
-    ),
-    "the error of a rate is kept from callers": Fault(
-        "_store/rate.py",
-        "slot.set_exception(_copy_of(error))",
-        "slot.cancel()",
-        "store_rates",
-        "StoreRate._filled",
-    ),
-    "a claim that is cancelled may be made later": Fault(
-        "_store/postgres.py",
-        "found = await to_the_end(asyncio.ensure_future(self._claim(name)))",
-        "found = await self._claim(name)",
-        "store_documents",
-        "PostgresDocuments.claim",
     ),
 }

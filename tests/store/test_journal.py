@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import Attempt, Lane, Mark, Result, Row, State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import Attempt, Lane, Mark, Result, Row, State
+from integration_sdk._store.store import Store
 from tests.support.postgres import Server, fetch
 
 LANE = Lane("acme", "xero", "invoices")

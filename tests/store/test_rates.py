@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from integration_sdk import SharedRate
 from integration_sdk._pacing import CellRate
-from integration_sdk._store2.rate import EXPIRES, Limit, StoreRate
-from integration_sdk._store2.sql import POSTGRES, Statement, Words
-from integration_sdk._store2.store import Store
+from integration_sdk._store.rate import EXPIRES, Limit, StoreRate
+from integration_sdk._store.sql import POSTGRES, Statement, Words
+from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, StoreUnavailable
 from tests.support.postgres import Server, fetch
 

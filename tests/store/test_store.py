@@ -1,23 +1,26 @@
-"""`Store`: where the pushes of coordinators are kept, and how long."""
+"""`Store` under coordinators: whose it is, one after another, and several workers at once."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Service
-from integration_sdk import Client, OutcomeStatus, PushRequest, Store
-from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
+from benchmarks.virtual_service import Answer, Asked, Service, refusal
+from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest, Store
+from integration_sdk.errors import (
+    ConfigurationError,
+    JournalError,
+    JournalInUse,
+    StoreUnavailable,
+    Unauthorized,
+)
+from tests.support.postgres import Server
 from tests.support.push_support import coordinator
-
-
-def exists(where: Any) -> bool:
-    return Path(where).exists()
-
 
 NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
 
@@ -27,13 +30,37 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return request.param(tmp_path / "state.db")
 
 
+@pytest.fixture
+async def url(postgres: Server) -> str:
+    return await postgres.new_database()
+
+
+def at_once() -> Service:
+    return Service(lambda _: -1.0, latency=0.0)
+
+
+def requests(count: int) -> list[PushRequest]:
+    return [
+        PushRequest(f"c{at % 4}", "d", "invoices", {"n": at}, reference=f"{at}")
+        for at in range(count)
+    ]
+
+
+async def collect(outcomes: AsyncIterator[PushOutcome]) -> list[PushOutcome]:
+    return [one async for one in outcomes]
+
+
 async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     """It opens at the first use, stays open between two blocks, and knows what was pushed."""
     async with Store(where) as store:
-        assert not exists(where)
-        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
+        assert not Path(where).exists()
+        async with coordinator(at_once(), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
-        service = Service(lambda _: -1.0, latency=0.0)
+            with pytest.raises(JournalInUse, match="another coordinator"):
+                await coordinator(at_once(), journal=store).__aenter__()
+        with pytest.raises(JournalInUse):
+            await coordinator(at_once(), journal=where).__aenter__()
+        service = at_once()
         async with coordinator(service, journal=store) as pushes:
             second = await (await pushes.submit(NAMED))
 
@@ -41,43 +68,28 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     assert not service.count("push")
 
 
-async def test_one_coordinator_at_a_time_pushes_with_a_store(where: Any) -> None:
-    """Two of them would not see what the other one is sending."""
-    store = Store(where)
-    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
-        with pytest.raises(JournalInUse, match="another coordinator"):
-            await coordinator(Service(lambda _: -1.0, latency=0.0), journal=store).__aenter__()
-        await (await pushes.submit(NAMED))
-    await store.aclose()
-
-
-async def test_a_file_has_one_store_at_a_time(where: Any) -> None:
-    """Whoever has it open, has it until the store is closed; then the next one goes on."""
-    store = Store(where)
-    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store):
-        pass
-    with pytest.raises(JournalInUse):
-        await coordinator(Service(lambda _: -1.0, latency=0.0), journal=where).__aenter__()
-    await store.aclose()
-    async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=where) as pushes:
-        assert await pushes.find("INV-1") is None
-
-
-async def test_a_closed_store_opens_again_at_its_next_use(where: Any) -> None:
+async def test_closed_store_opens_again_at_its_next_use(where: Any) -> None:
     """Closing ends what is open, not the store."""
     store = Store(where)
     for _ in range(2):
-        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
+        async with coordinator(at_once(), journal=store) as pushes:
             await (await pushes.submit(NAMED))
         await store.aclose()
         await store.aclose()
 
 
-@pytest.mark.parametrize("where", ["", ".", "/", 5, b"state.db", "mysql://host/db"])
+@pytest.mark.parametrize("where", ["", ".", "/", 5, None, b"state.db", "mysql://host/db"])
 def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""
     with pytest.raises(ConfigurationError, match="a Store takes the path of a file"):
         Store(where)
+
+
+@pytest.mark.parametrize("wrong", [{"wait_for_database": -1}, {"lease": 1}, {"scope": " "}])
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
+    """With what they must be."""
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Store("state.db", **wrong)
 
 
 @pytest.mark.parametrize(
@@ -92,27 +104,12 @@ def test_no_password_is_shown(where: str) -> None:
     assert "secret" not in f"{store.value} {journal.value}"
 
 
-async def test_the_last_block_closes_the_store(where: Any) -> None:
-    """Tasks that share a store have a block each, and end it when they like."""
-    store, service = Store(where), Service(lambda _: -1.0, latency=0.0)
-    async with store:
-        async with store, coordinator(service, journal=store) as pushes:
-            async with store:
-                pass
-            push = await pushes.submit(NAMED)
-        with pytest.raises(JournalInUse):  # it is open still
-            await Store(where).lend()
-    assert (await push).status is OutcomeStatus.SUCCESS
-    async with Store(where) as another:
-        assert len(await another.recorded()) == 1
-
-
-def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
-    """Whoever uses it in another one meanwhile hears so at once."""
+def test_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
+    """A use in another one meanwhile is refused at once."""
     store = Store(where)
 
     async def push() -> str | None:
-        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
+        async with coordinator(at_once(), journal=store) as pushes:
             return (await (await pushes.submit(NAMED))).key
 
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
@@ -123,19 +120,156 @@ def test_a_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
         runner.run(store.aclose())
 
 
-def test_a_store_at_module_level_works_in_one_loop_after_another(where: Any) -> None:
-    """As a client does, also where nobody closes it before its loop ends."""
-    store = Store(where)
+@pytest.mark.parametrize("kind", ["file", "database"])
+def test_store_at_module_level_works_in_one_loop_after_another(
+    kind: str, tmp_path: Path, postgres: Server
+) -> None:
+    """As a client does, also where it is not closed before its loop ends."""
+    place = str(tmp_path / "s.db") if kind == "file" else asyncio.run(postgres.new_database())
+    store = Store(place)
 
     async def push(*, close: bool) -> str | None:
-        async with coordinator(Service(lambda _: -1.0, latency=0.0), journal=store) as pushes:
+        async with coordinator(at_once(), journal=store) as pushes:
             key = (await (await pushes.submit(NAMED))).key
-        if close:
+        if close or kind == "database":  # its sockets are looked at
             await store.aclose()
         return key
 
     assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
 
 
-def test_a_store_says_where_it_is(where: Any) -> None:
+def test_store_says_where_it_is(where: Any) -> None:
     assert repr(Store(where)) == f"Store('{where}')"
+    assert repr(Store(where, "books")) == f"Store('{where}', scope='books')"
+
+
+# Whose it is
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+async def test_store_of_one_service_refuses_another(
+    kind: str, tmp_path: Path, postgres: Server
+) -> None:
+    """In another dialect: ids and references mean nothing there. Another scope serves it."""
+    place = str(tmp_path / "s.db") if kind == "file" else await postgres.new_database()
+    ours, theirs = at_once(), at_once()
+    async with coordinator(ours, journal=place) as pushes:
+        await (await pushes.submit(NAMED))
+    other = Dialect.published()
+    with pytest.raises(ConfigurationError, match=r"belongs to http.* Nothing was read or sent"):
+        await coordinator(theirs, journal=place, dialect=other).__aenter__()
+    assert not theirs.count("push")
+
+    async with (
+        Store(place, "theirs") as store,
+        coordinator(theirs, journal=store, dialect=other) as pushes,
+    ):
+        await (await pushes.submit(NAMED))
+    async with coordinator(ours, journal=place) as pushes:
+        await (await pushes.submit(NAMED))
+    assert (ours.count("push"), theirs.count("push")) == (1, 1)
+
+
+# Workers
+
+
+async def test_every_worker_gets_each_outcome(url: str) -> None:
+    """Two push the same records at the same moment: each record once, and both know of all."""
+    service = Service(lambda _: 0.1)
+    async with (
+        coordinator(service, journal=url) as one,
+        coordinator(service, journal=url) as other,
+        asyncio.timeout(120),
+    ):
+        ends = await asyncio.gather(
+            collect(one.run(requests(40))), collect(other.run(reversed(requests(40))))
+        )
+
+    for told in ends:
+        assert {each.status for each in told} == {OutcomeStatus.SUCCESS}
+        assert {each.reference for each in told} == {str(at) for at in range(40)}
+    assert service.count("push") == 40
+
+
+async def test_worker_that_leaves_hands_over_at_once(url: str) -> None:
+    """The other one goes on with the open pushes of the first, without waiting for a lease."""
+    service = Service(lambda _: 3.0)
+    async with coordinator(service, journal=url) as other, asyncio.timeout(60):
+        async with coordinator(service, journal=url, leave="detach") as one:
+            left = await one.submit(requests(1)[0])
+            joined = await other.submit(requests(1)[0])
+        outcome = await joined
+
+    assert (outcome.key, outcome.status) == (left.key, OutcomeStatus.SUCCESS)
+    assert service.count("push") == 1
+
+
+async def test_database_that_is_restarted_costs_no_push(postgres: Server, url: str) -> None:
+    """Nothing is sent while it is away; then all goes on by itself."""
+    service = Service()
+
+    async def slowly() -> AsyncIterator[PushRequest]:
+        for one in requests(60):
+            await asyncio.sleep(0.01)
+            yield one
+
+    async def restart() -> None:
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(postgres.stop)
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(postgres.start)
+
+    async with (
+        Store(url, wait_for_database=120) as store,
+        coordinator(service, journal=store) as pushes,
+    ):
+        outcomes, _ = await asyncio.gather(collect(pushes.run(slowly())), restart())
+
+    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
+    assert service.count("push") == len(outcomes) == 60
+
+
+async def test_database_that_is_away_for_long_ends_no_coordinator(
+    postgres: Server, url: str
+) -> None:
+    """A submit meanwhile fails; what was open ends, and later pushes are sent."""
+    service = Service(lambda _: 2.0)
+    first, second = requests(2)
+    async with (
+        Store(url, wait_for_database=1) as store,
+        coordinator(service, journal=store) as pushes,
+    ):
+        before = await pushes.submit(first)
+        await asyncio.to_thread(postgres.stop)
+        try:
+            with pytest.raises(StoreUnavailable):
+                await pushes.submit(second)
+            assert (await before).status in {OutcomeStatus.SUCCESS, OutcomeStatus.PENDING}
+        finally:
+            await asyncio.to_thread(postgres.start)
+        async with asyncio.timeout(60):
+            assert (await (await pushes.submit(second))).status is OutcomeStatus.SUCCESS
+
+    assert service.count("push") == 2
+
+
+async def test_worker_that_is_stopped_hinders_no_other(url: str) -> None:
+    """One whose key is refused sends nothing more; another one does."""
+    service, refuses = Service(), True
+
+    def answer(call: Asked) -> Answer | None:
+        return refusal(401) if refuses and call.kind == "push" else None
+
+    service.answer = answer
+    async with (
+        coordinator(service, journal=url) as stopped,
+        coordinator(service, journal=url) as other,
+        asyncio.timeout(60),
+    ):
+        for one in requests(3):
+            with pytest.raises(Unauthorized):
+                await stopped.submit(one)
+        refuses = False
+        outcome = await (await other.submit(requests(4)[3]))
+
+    assert outcome.status is OutcomeStatus.SUCCESS

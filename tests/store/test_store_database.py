@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import Lane, Row, State, to_document
-from integration_sdk._store2.store import Store
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import Lane, Row, State, to_document
+from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
 from tests.support.postgres import Line, Pooler, Server, fetch
 
@@ -118,8 +118,8 @@ async def test_worker_that_was_away_waits_a_lease_before_it_claims(url: str) -> 
 
 CHILD = """
 import asyncio, sys
-from integration_sdk._store2.row import Row, Lane, State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.row import Row, Lane, State
+from integration_sdk._store.store import Store
 
 async def main():
     async with Store(sys.argv[1]) as store:
@@ -454,7 +454,7 @@ def test_without_asyncpg_the_extra_is_named() -> None:
     """And what to install."""
     program = (
         "import sys; sys.modules['asyncpg'] = None\n"
-        "from integration_sdk._store2.store import Store; Store('postgresql://h/db')"
+        "from integration_sdk._store.store import Store; Store('postgresql://h/db')"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from integration_sdk._store2.journal import Journal
-from integration_sdk._store2.row import Lane, Row, State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.journal import Journal
+from integration_sdk._store.row import Lane, Row, State
+from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError
 
 LANE = Lane("acme", "connection", "invoices")
@@ -113,7 +113,7 @@ async def test_cancelled_opening_or_closing_leaves_the_file_free(path: Path, tur
 
 FORKS = """
 import asyncio, os, signal, sys, time
-from integration_sdk._store2.store import Store
+from integration_sdk._store.store import Store
 
 async def main():
     rows = await Store(sys.argv[1]).lend()
@@ -155,7 +155,7 @@ def test_old_sqlite_is_refused_at_opening(path: Path) -> None:
     """With what to do: some systems ship one that is older than the Python beside it."""
     program = (
         "import asyncio, sqlite3; sqlite3.sqlite_version_info = (3, 34, 1)\n"
-        "from integration_sdk._store2.store import Store\n"
+        "from integration_sdk._store.store import Store\n"
         f"asyncio.run(Store({str(path)!r}).lend())"
     )
     ended = subprocess.run(
@@ -272,7 +272,7 @@ async def test_reader_sees_one_moment_and_changes_nothing(path: Path) -> None:
 
 
 def writer(path: Path, *options: str, watch: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    command = [*watch, sys.executable, "-m", "tests.support.store_child2", str(path), *options]
+    command = [*watch, sys.executable, "-m", "tests.support.store_child", str(path), *options]
     root = Path(__file__).parents[2]
     return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
 

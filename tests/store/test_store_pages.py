@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 import integration_sdk
-from integration_sdk._store2.row import Lane, Result, Row, State
-from integration_sdk._store2.sql import POSTGRES, tables
-from integration_sdk._store2.store import Store
+from integration_sdk._store.row import Lane, Result, Row, State
+from integration_sdk._store.sql import POSTGRES, tables
+from integration_sdk._store.store import Store
 from tests.support.postgres import Server, fetch
 
 GUIDES = Path(integration_sdk.__file__).parent / "docs" / "guides"

@@ -16,9 +16,9 @@ from msgspec import structs
 from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
 from integration_sdk._outcome import PushOutcome
-from integration_sdk._store2.journal import Journal as Rows
-from integration_sdk._store2.row import Row, State, from_document
-from integration_sdk._store2.sql import SQLITE, Statement, tables
+from integration_sdk._store.journal import Journal as Rows
+from integration_sdk._store.row import Row, State, from_document
+from integration_sdk._store.sql import SQLITE, Statement, tables
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError, JournalInUse
 from integration_sdk.models import PushRequest

@@ -13,7 +13,6 @@ LIBRARIES = ("aiohttp", "backoff", "msgspec", "cattrs", "attrs", "yarl", "multid
 KNOWN = {  # our own
     "_client.py: getattr(_context)",
     "_store/sqlite.py: hasattr(_db)",
-    "_store2/sqlite.py: hasattr(_db)",
 }
 
 

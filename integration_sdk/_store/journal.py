@@ -23,8 +23,8 @@ from uuid import uuid4
 import msgspec
 from attrs import define, field
 
-from integration_sdk._store2.row import Row, folded, from_document, to_document
-from integration_sdk._store2.sql import Database, Statement, Texts, texts
+from integration_sdk._store.row import Row, folded, from_document, to_document
+from integration_sdk._store.sql import Database, Statement, Texts, texts
 from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
 
 logger = logging.getLogger("integration_sdk.store")

@@ -11,8 +11,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from integration_sdk._store2.row import Lane, Row, State
-from integration_sdk._store2.store import Store
+from integration_sdk._store.row import Lane, Row, State
+from integration_sdk._store.store import Store
 
 
 class Careless(sqlite3.Connection):

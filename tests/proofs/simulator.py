@@ -1,0 +1,790 @@
+"""Seeded histories of pushes: the real shell in virtual time, and a judge of its promises.
+
+One history: callers push a few records, some of them alike, through processes that are killed,
+frozen, cut off and started again with the same records. The service loses, delays, refuses and
+mangles; lists lag, are cut short or cannot be had; echoes are missing; strangers write to the same
+company; the service's clock steps; files refuse, databases go back. Then the weather clears, the
+processes are started a last time, and the truth is compared with what is on record.
+
+What runs is the package's `Coordinator` with all behind it, and its `Journal` and statements on
+SQLite in memory. Its polling is a stub of the interface (`StubPolls`) in nine of ten histories,
+which saves most of the time, and the package's in one.
+
+``python -m tests.proofs.simulator --histories 1000000 --workers 2`` runs as many as you like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from attrs import Factory, define, evolve, field, fields_dict
+
+import integration_sdk
+from integration_sdk import (
+    OutcomeStatus,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    RetryPolicy,
+)
+from integration_sdk._http import requests, responses
+from integration_sdk._http.requests import Request
+from integration_sdk._options_given import CoordinatorOptions
+from integration_sdk._push import answers
+from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.polling import Follower, Polls
+from integration_sdk._push.push import Push as Handle
+from integration_sdk._store.row import Lane, Result, Row, State
+from integration_sdk._store.store import Store
+from integration_sdk.errors import (
+    AccountExpired,
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    InvalidRecord,
+    JournalError,
+    PushingStopped,
+    ReferenceConflict,
+    ServiceUnavailable,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from tests.proofs.simulated_world import (
+    DIALECTS,
+    LEASE,
+    OWNER,
+    WORLD,
+    Crash,
+    Engine,
+    Line,
+    Loop,
+    NotingJournal,
+    Process,
+    Push,
+    Record,
+    Service,
+    Way,
+    Weather,
+)
+
+STORM, CALM = 400.0, 900.0
+"""Seconds in which things go wrong, and then seconds until the judge comes."""
+ENDED = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT}
+PASSING = (AccountExpired, Unauthorized, TooManyRequests, ServiceUnavailable, StoreUnavailable)
+STOPPED = (JournalError, ClientClosed, *PASSING)
+
+
+class LentStore(Store):
+    """A store of the simulated world, as a coordinator takes it."""
+
+    def __init__(self, process: Process, way: Way) -> None:
+        super().__init__("simulated")
+        self._process, self._way = process, way
+
+    async def lend(self, **_: Any) -> Any:
+        history = self._process.history
+        # As opening a file or connecting to a database does.
+        await self._way.run([("SELECT 1", ())])
+        journal = NotingJournal(self._way, "default", LEASE)
+        journal.record = history.record
+        journal.holder = f"{self._process.name} {self._process.life} {history.dice.random()}"
+        return journal
+
+    async def take_back(self) -> None:
+        """Nothing to do: the coordinator has closed its journal."""
+
+
+@define(eq=False)
+class StubPolls:
+    """The interface of `Polls` as pushes use it: reads every open push now and then."""
+
+    line: Line
+    dialect: Any
+    exact: bool = False
+    workers: int = 1
+    strangers: set[Callable[[str], None]] = Factory(set)
+    _open: dict[str, tuple[str, Follower]] = Factory(dict)
+    _task: asyncio.Task[None] | None = None
+
+    def follow(self, company_id: str, key: str, follower: Follower, **_: Any) -> None:
+        self._open[key] = company_id, follower
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll(), context=Context())
+
+    def unfollow(self, key: str, follower: Follower) -> None:
+        self._open.pop(key, None)
+
+    def look_before(self, key: str, wait: float) -> None:
+        """Nothing: the next look is soon enough."""
+
+    def trouble(self, key: str) -> None:
+        return None
+
+    def remember(self, operation: PushOperation) -> None:
+        """Nothing: there are no other waits."""
+
+    def notify(self, key: str) -> None:
+        for stranger in tuple(self.strangers):
+            stranger(key)
+
+    async def _poll(self) -> None:
+        wait = 3.0
+        while self._open:
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, 60.0)
+            for key, (company, follower) in list(self._open.items()):
+                names = {"companyId": company, "pushOperationKey": key}
+                request = requests.to_route(self.dialect, "pushes.get", **names)
+                try:
+                    answer = responses.check(request, await self.line.send(request))
+                except IntegrationError:
+                    continue
+                operation = answers.read_full(answer.body)
+                if operation.is_final and key in self._open:
+                    del self._open[key]
+                    follower(key, operation)
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+@define(eq=False)
+class Program:
+    """A program that pushes its records through one coordinator, again at each start."""
+
+    process: Process
+    history: History
+    pushes: Coordinator | None = None
+    tasks: set[asyncio.Task[Any]] = Factory(set)
+    handles: list[tuple[Handle, str]] = Factory(list)
+    leaving: asyncio.Event = Factory(asyncio.Event)
+
+    async def main(self) -> None:
+        history = self.history
+        coordinator, polls = self._coordinator()
+        try:
+            async with coordinator as self.pushes:
+                for push in coordinator.recovered:
+                    self._start(self._await(push, push.request.reference or ""))
+                self._submit_all()
+                self._start(self._decide())
+                await self.leaving.wait()
+                self._may_fail()
+        except (JournalError, InterruptedError):
+            history.note(self.process.name, "leaves its block by an error")
+        finally:
+            await polls.aclose()
+        for push, reference in self.handles:
+            if push.outcome is None:
+                history.violations.append(f"no outcome after the block: {reference}")
+        history.left(self.process)
+
+    def _coordinator(self) -> tuple[Coordinator, Any]:
+        history, dice = self.history, self.history.dice
+        weather, dialect = history.weather, DIALECTS[history.weather.idempotent]
+        line = Line(self.process, history.service)
+        polls: Any = StubPolls(line, dialect)
+        if weather.polls:
+            polls = Polls(line.send, dialect, chance=dice.random)
+        store = None
+        if not weather.fileless:
+            store = LentStore(self.process, Way(self.process, history.engine, weather.workers > 1))
+        options = CoordinatorOptions(
+            journal=store,
+            exclusive=weather.exclusive,
+            leave="drain" if history.calm else dice.choice(["drain", "detach"]),
+            search_for=weather.patience,
+            in_doubt="resend" if weather.resends else "ask",
+        )
+        retry = RetryPolicy(attempts=4)
+        chance = dice.random
+        return Coordinator(line, polls, dialect, options, retry=retry, chance=chance), polls
+
+    def _may_fail(self) -> None:
+        if not self.history.calm and self.history.dice.random() < 0.3:
+            raise InterruptedError
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.ended)
+
+    def ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that breaks is a mistake, of ours or of this program."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Crash):
+            self.history.violations.append(f"foreign error: {error!r}")
+
+    def _submit_all(self) -> None:
+        history, dice = self.history, self.history.dice
+        known = {row.reference for row in history.record.rows.values()}
+        again = history.calm or dice.random() < 0.5
+        wanted = [one for one in history.records if again or one.reference not in known]
+        if history.weather.workers > 1 and not history.calm:
+            wanted = [one for one in wanted if dice.random() < 0.7]
+        wanted = [_corrected(one) if dice.random() < 0.1 else one for one in wanted]
+        if history.weather.fileless and self.process.life > 0:
+            return
+        if dice.random() < 0.25:
+            self._start(self._run(wanted))
+        else:
+            for request in wanted:
+                self._start(self._submit(request))
+
+    async def _run(self, wanted: list[PushRequest]) -> None:
+        assert self.pushes is not None
+        try:
+            async for outcome in self.pushes.run(wanted):
+                self._told(outcome, None)
+        except IntegrationError as error:
+            self._failed(error)
+
+    async def _submit(self, request: PushRequest) -> None:
+        dice = self.history.dice
+        assert self.pushes is not None
+        await asyncio.sleep(dice.choice([0.0, 0.0, 1.0, 30.0]))
+        try:
+            wait = dice.choice([None, None, None, 40.0])
+            wait = None if self.history.calm or self.history.weather.fileless else wait
+            push = await self.pushes.submit(request, wait=wait)
+        except IntegrationError as error:
+            if isinstance(error, PASSING) and dice.random() < 0.7:
+                self._start(self._submit(request))  # as a service does that goes on
+            else:
+                self._failed(error)
+        else:
+            await self._await(push, request.reference or "")
+
+    def _failed(self, error: IntegrationError) -> None:
+        if isinstance(error, PushingStopped):
+            self._broke(error)
+        elif isinstance(error, STOPPED):
+            self.leaving.set()
+        elif not isinstance(error, InvalidRecord | ReferenceConflict):
+            self.history.violations.append(f"foreign error: {error!r}")
+
+    def _broke(self, error: PushingStopped) -> None:
+        cause = error.__cause__
+        self.history.violations.append(f"broke: {cause!r}")
+        self.history.note("".join(traceback.format_exception(cause))[-1500:])
+        self.leaving.set()
+
+    async def _await(self, push: Handle, reference: str) -> None:
+        self.handles.append((push, reference))
+        self._told(await push, push.intent)
+
+    def _told(self, outcome: PushOutcome, intent: str | None) -> None:
+        """Remember what the caller was told, and look at once whether it can be true."""
+        history, error = self.history, outcome.error
+        told = (outcome.request.reference, intent, outcome.status, repr(error)[:120])
+        history.note(self.process.name, self.process.life, "is told", *told)
+        is_news = isinstance(error, STOPPED) and "refused before" not in str(error)
+        if is_news and (not isinstance(error, PASSING) or history.dice.random() < 0.3):
+            self.leaving.set()
+        if isinstance(error, PushingStopped):
+            self._broke(error)
+        if outcome.status in ENDED and not self._is_own(outcome, intent):
+            history.violations.append(f"wrong link: {intent} as it was told")
+        if outcome.status is OutcomeStatus.REJECTED and intent is not None:
+            history.rejected.append((intent, history.now()))
+        history.told[str(outcome.status)] += 1
+
+    def _is_own(self, outcome: PushOutcome, intent: str | None) -> bool:
+        """Whether what the caller was told of is the push of his own record."""
+        history, operation = self.history, outcome.operation
+        push = history.service.by_key.get(operation.key) if operation else None
+        if push is None or push.of is None:
+            return False
+        row = history.record.rows.get(push.of)
+        named = row is not None and row.reference == outcome.request.reference
+        return named or (history.weather.fileless and outcome.request.reference == push.of)
+
+    async def _decide(self) -> None:
+        """Decide now and then about what is in doubt, and about what has timed out."""
+        history, dice = self.history, self.history.dice
+        assert self.pushes is not None
+        while history.now() < STORM + 200:
+            await asyncio.sleep(25.0)
+            rows = history.record.rows.values()
+            asked = [push.intent for push in self.pushes.in_doubt]
+            if history.weather.workers > 1:  # another may decide, too
+                asked = [row.id for row in rows if row.state is State.DOUBT]
+            asked += [row.id for row in rows if row.status == "TimedOut"]
+            for intent in asked:
+                if intent is None or dice.random() > 0.1:
+                    continue
+                history.asked_about.add(intent)
+                with suppress(ConfigurationError, ReferenceConflict, *STOPPED):
+                    await self._decide_about(intent)
+
+    async def _decide_about(self, intent: str) -> None:
+        history, dice = self.history, self.history.dice
+        assert self.pushes is not None
+        own = [one for one in history.service.pushes if one.of == intent]
+        row = history.record.rows.get(intent)
+        if row is not None and row.result is Result.ENDED:
+            record = dice.choice(history.records).record
+            push: Handle | None = await self.pushes.decide(intent, "resend", record=record)
+        elif own and dice.random() < 0.7:
+            push = await self.pushes.decide(intent, bind=own[0].key)
+        else:
+            push = await self.pushes.decide(intent, dice.choice(["resend", "abandon"]))
+            if push is not None and history.weather.fileless:
+                history.record.allowed[push.request.reference or ""] += 1
+        if push is not None:
+            self._start(self._await(push, (row and row.reference) or ""))
+
+    def look_at_the_end(self) -> None:
+        """Nobody waits for ever."""
+        for push, reference in self.handles:
+            if push.outcome is None:
+                self.history.violations.append(f"no outcome: {reference} {push.intent}")
+        for task in self.tasks:
+            if not task.done() and ("_submit" in repr(task) or "_run" in repr(task)):
+                self.history.violations.append(f"waits for ever: {task.get_coro()!r}"[:200])
+
+
+@define(eq=False)
+class History:
+    """One seeded run. `run` returns what is wrong; an empty list is what we want."""
+
+    seed: int
+    weather: Weather
+    dice: Random = field(init=False)
+    service: Service = field(init=False)
+    record: Record = field(init=False)
+    engine: Engine = field(init=False)
+    loop: Loop = field(init=False)
+    calm: bool = False
+    went_back: bool = False
+    records: list[PushRequest] = Factory(list)
+    processes: list[Process] = Factory(list)
+    callers: dict[Process, Program] = Factory(dict)
+    crashes: int = 0
+    listings: int = 0
+    asked_about: set[str] = Factory(set)
+    told: Counter[str] = Factory(Counter)
+    rejected: list[tuple[str, float]] = Factory(list)
+    violations: list[str] = Factory(list)
+    story: list[tuple[Any, ...]] = Factory(list)
+    _strangers: list[tuple[float, Lane]] = Factory(list)
+
+    def __attrs_post_init__(self) -> None:
+        self.dice = dice = Random(self.seed)
+        if self.weather.fileless:  # nothing to be taken over, and no disk to refuse
+            self.weather = evolve(self.weather, crash=0.0, disk=0.0, twins=0.0)
+        weather = self.weather
+        name = DIALECTS[weather.idempotent].connection_name or "dataConnectionId"
+        self.loop = Loop()
+        self.service = Service(self, dice, name)
+        self.record = Record(self)
+        self.engine = Engine(self)
+        self._think_of_records()
+        for number in range(dice.randrange(4) + 100 * weather.crowd):
+            old = self.service.create(self._lane(), {"invoiceNumber": f"OLD-{number}"}, None)
+            old.visible_at = 0.0
+            old.order -= 3600.0 * dice.random()  # long before the first mark
+        for number in range(weather.late_old):
+            old = self.service.create(self._lane(), {"invoiceNumber": f"LATE-{number}"}, None)
+            old.visible_at = 3.0 + dice.random() * weather.lag
+        strangers = weather.strangers + 50 * weather.crowd
+        self._strangers = [(dice.random() * 120, self._foreign_lane()) for _ in range(strangers)]
+
+    def _think_of_records(self) -> None:
+        dice, weather = self.dice, self.weather
+        companies = ["company", "other"] if weather.workers > 1 else ["company"]
+        for number in range(dice.randrange(1, 6)):
+            reference = f"ref-{number}"
+            if self.records and dice.random() < weather.twins:
+                self.records.append(evolve(self.records[-1], reference=reference))
+                continue
+            kind, lane = dice.random(), (dice.choice(companies), "books")
+            if kind < 0.1:
+                file = (f"{number}.pdf", f"file {number}".encode())
+                request = PushRequest(
+                    *lane, "bills", None, reference=reference, record_id="rec-1", attach=file
+                )
+            else:
+                record = {
+                    "invoiceNumber": f"INV-{number}",
+                    "amount": 10.5 + number,
+                    "lines": [{"n": 1}],
+                }
+                request = PushRequest(
+                    *lane,
+                    dice.choice(["invoices", "bills"]),
+                    record,
+                    reference=reference,
+                    natural_key="invoiceNumber" if weather.natural else None,
+                    record_id="rec-1" if kind < 0.2 else None,
+                )
+            self.records.append(request)
+
+    def row_of(self, request: Request) -> Row:
+        """Return what stands for a row where there is no journal: no two records are alike."""
+        lane = Lane._make(request.path.strip("/").split("/")[1::2][:3])
+        text, kind = (request.body or b"").decode(), request.content_type
+        for number, one in enumerate(self.records):
+            if f'"{number}.pdf"' in text or f'"INV-{number}"' in text:
+                return Row(str(one.reference), lane, content_type=one.attach and kind)
+        raise AssertionError(text)
+
+    def _lane(self) -> Lane:
+        request = self.dice.choice(self.records)
+        return Lane(request.company_id, request.connection_id, request.data_type)
+
+    def _foreign_lane(self) -> Lane:
+        lane = self._lane()
+        lanes = [lane._replace(connection_id="shop"), lane._replace(data_type="customers")]
+        return self.dice.choice(lanes if self.weather.exclusive else [*lanes, lane, lane])
+
+    # The world turns
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def at(self, seconds: float, happens: Callable[[], object]) -> None:
+        """Let something happen in the world, whatever becomes of any process."""
+        self.loop.call_later(seconds, happens, context=WORLD_CONTEXT)
+
+    def note(self, *facts: object) -> None:
+        """Remember what has happened, to explain a violation."""
+        self.story.append((self.now(), *facts))
+
+    def told_story(self) -> str:
+        """Return what has happened, a line each."""
+        lines = [f"{self.weather}"]
+        for at, *facts in self.story:
+            lines.append(f"{at:8.2f} " + " ".join(map(_in_full, facts)))
+        return "\n".join(lines)
+
+    def run(self) -> list[str]:
+        with patch("os.urandom", self.dice.randbytes):
+            try:
+                self.loop.run_until_complete(
+                    self.loop.create_task(self._run(), context=WORLD_CONTEXT)
+                )
+                return self.violations + list(self._judge())
+            finally:
+                self._dispose()
+
+    async def _run(self) -> None:
+        self.loop.set_exception_handler(self._unhandled)
+        for seconds, lane in self._strangers:
+            record = {"invoiceNumber": f"X-{self.dice.random()}", "amount": 10.5}
+            self.at(seconds, partial(self.service.create, lane, record, None))
+        for number in range(self.weather.workers):
+            self.start(f"p{number}", 0)
+        weather = self.weather
+        mishaps = weather.freezes or weather.cuts or weather.back
+        while self.now() < STORM:
+            await asyncio.sleep(min(5.0, STORM - self.now()) if mishaps else STORM)
+            self._mishaps()
+        await self._clear_up()
+        await asyncio.sleep(CALM)
+        for process in self.processes:
+            if not process.dead:
+                self.callers[process].look_at_the_end()
+
+    def start(self, name: str, life: int) -> None:
+        process = Process(name, self, life)
+        self.processes = [one for one in self.processes if not one.dead] + [process]
+        context = Context()
+        context.run(OWNER.set, process)
+        self.callers[process] = context.run(Program, process, self)
+        self.note(name, "starts, life", life)
+        main = self.loop.create_task(self.callers[process].main(), context=context)
+        main.add_done_callback(self.callers[process].ended, context=context)
+        process.tasks.append(main)
+        stays = (
+            self.calm or self.weather.fileless or self.weather.back
+        )  # what it knows goes with it
+        if not stays and self.dice.random() < 0.5:
+            self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
+
+    def _ask_to_leave(self, process: Process) -> None:
+        if not process.dead and not process.frozen and not self.calm:
+            self.callers[process].leaving.set()
+
+    def died(self, process: Process) -> None:
+        self.crashes += not self.calm
+        self._again(process)
+
+    def left(self, process: Process) -> None:
+        """Start again after a block that was left, in the same or another process."""
+        if self.calm and not self.weather.fileless:
+            self.violations.append("the block ended by itself in fair weather")
+        process.dead = True
+        self._again(process)
+
+    def _again(self, process: Process) -> None:
+        if self.calm or self.weather.fileless:
+            return
+        wait = self.dice.choice([0.1, 20.0, 100.0])
+        self.at(wait, partial(self._start_again, process.name, process.life + 1))
+
+    def _start_again(self, name: str, life: int) -> None:
+        if not self.calm:
+            self.start(name, life)
+
+    def _mishaps(self) -> None:
+        dice, weather = self.dice, self.weather
+        for process in [one for one in self.processes if not one.dead]:
+            if not process.frozen and dice.random() < weather.freezes / 5:
+                process.freeze()
+                self.at(dice.choice([5.0, LEASE, 1.5 * LEASE, 4 * LEASE]), process.thaw)
+            if process.cut_off < self.now() and dice.random() < weather.cuts / 5:
+                process.cut_off = self.now() + dice.choice([1.0, 8.0, 1.5 * LEASE])
+                self.note(process.name, "is cut off until", process.cut_off)
+            process.tasks = [one for one in process.tasks if not one.done()]
+        if dice.random() < weather.back / 5:
+            self.engine.save()
+            self.at(dice.choice([0.5, 4.0, 20.0]), self.engine.go_back)
+
+    async def _clear_up(self) -> None:
+        """The weather clears: requests on their way arrive, nothing new goes wrong."""
+        self.calm = True
+        self.weather = evolve(self.weather, **self.weather.fair)
+        if not self.weather.fileless:
+            for process in [one for one in self.processes if not one.dead]:
+                process.die()
+            for number in range(self.weather.workers):
+                self.start(f"last-{number}", 100)
+
+    def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, Crash):
+            self.violations.append(f"unhandled: {context.get('message')} {error!r}")
+
+    def _dispose(self) -> None:
+        """End what is left of dead and living processes, without another step."""
+        for process in [*self.callers]:
+            process.dead = True
+            for task in process.tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    with suppress(BaseException):  # of a dead process
+                        task.get_coro().close()
+        self.loop.set_exception_handler(lambda *_: None)
+        self.loop.close()
+        self.engine.close()
+
+    # The truth is compared with what is on record
+
+    def _judge(self) -> Iterator[str]:
+        rows = self.record.rows
+        if self.went_back:
+            yield from (one for one in self._losses() if one.startswith("told"))
+            return  # what was forgotten may be sent again, but no caller waits or is misled
+        yield from self._double_sends()
+        if self.weather.fileless:
+            return  # there is no record; what callers were told has been looked at
+        for row in rows.values():
+            keys = {row.key, *(one.key for one in row.earlier)} - {None}
+            if any(self.service.by_key[key or ""].of != row.id for key in keys):
+                yield f"wrong link: {row.id}"
+            if row.state not in {State.DONE, State.DOUBT}:
+                yield f"unexamined: {row.id} is {row.state}"
+        yield from self._losses()
+
+    def _losses(self) -> Iterator[str]:
+        rows = self.record.rows
+        for push in self.service.pushes:
+            owner = rows.get(push.of or "")
+            if push.of is not None and not (owner and _accounts_for(owner, push)):
+                yield f"silent loss: {push.of} ({owner.state if owner else 'no row'})"
+            known = {owner.key, *(one.key for one in owner.earlier)} if owner else set()
+            denied = any(intent == push.of and push.sent_at <= at for intent, at in self.rejected)
+            if denied and push.key not in known:
+                yield f"told that it does not exist: {push.of}"
+        taken = {row.reference for row in rows.values()}
+        for request in self.records:
+            if request.reference not in taken:
+                yield f"silent loss: {request.reference} was never taken"
+
+    def _double_sends(self) -> Iterator[str]:
+        if self.weather.fileless and self.weather.resends:
+            return
+        made = Counter(push.of for push in self.service.pushes if push.of)
+        for row, times in made.items():
+            if times > 1 + self.record.allowed[row]:
+                yield f"double send: {row} {times}"
+        by_reference = Counter[str]()
+        for row, times in made.items():
+            known = self.record.rows.get(row)
+            by_reference[(known.reference if known else None) or row] += times
+        allowed = Counter[str]()
+        for row, times in self.record.allowed.items():
+            known = self.record.rows.get(row)
+            allowed[(known.reference if known else None) or row] += times
+        for reference, times in by_reference.items():
+            if times > 1 + allowed[reference]:
+                yield f"double send: {reference} {times}"
+
+
+WORLD_CONTEXT = Context()
+WORLD_CONTEXT.run(OWNER.set, WORLD)
+
+
+def _corrected(request: PushRequest) -> PushRequest:
+    """Return another record under the same reference."""
+    if request.record is None:
+        return request
+    return evolve(request, record={**request.record, "amount": 100})
+
+
+def _in_full(fact: object) -> str:
+    if not isinstance(fact, Row):
+        return str(fact)
+    parts = (fact.key, fact.evidence, fact.verdict, fact.candidates, fact.decision, fact.ghosts)
+    said = (fact.attempts, fact.http_status, (fact.error or "")[:40])
+    return f"{fact.id} {fact.lane.company_id} {fact.lane.data_type} {parts} {said}"
+
+
+def _accounts_for(row: Row, push: Push) -> bool:
+    """Whether what is on record of a row stands for a push of it."""
+    if row.key is not None:
+        return True  # a wrong one is counted as such
+    if row.ghosts and (row.state is not State.DOUBT or len(row.earlier) > 0):
+        return True  # decided by the caller, who knew that it may exist
+    return row.state is State.DOUBT and push.key in row.candidates
+
+
+# Many histories
+
+
+@define
+class Tally:
+    """What many histories came to."""
+
+    histories: int = 0
+    crashes: int = 0
+    transmissions: int = 0
+    listings: int = 0
+    states: Counter[str] = Factory(Counter)
+    links: Counter[str] = Factory(Counter)
+    fates: Counter[str] = Factory(Counter)
+    told: Counter[str] = Factory(Counter)
+    violations: list[tuple[int, str]] = Factory(list)
+    stories: list[str] = Factory(list)
+
+    def add(self, other: Tally) -> None:
+        """Count what *other* counted as well."""
+        for name in fields_dict(Tally):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def simulate(
+    seeds: range, workers: int = 1, *, stop_at: str | None = None, **weather: Any
+) -> Tally:
+    """Run the histories of these seeds, up to the first violation of the kind *stop_at*.
+
+    *weather* overrides what the seed rolls.
+    """
+    tally = Tally()
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what dead processes leave behind
+            for seed in seeds:
+                found = _one(seed, workers, weather, tally)
+                if tally.histories % 50 == 0:
+                    gc.collect()
+                if stop_at and any(one.startswith(stop_at) for one in found):
+                    break
+            gc.collect()
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+    return tally
+
+
+def _one(seed: int, workers: int, weather: dict[str, Any], tally: Tally) -> list[str]:
+    history = History(seed, evolve(Weather.roll(Random(f"weather {seed}"), workers), **weather))
+    found = history.run()
+    tally.histories += 1
+    tally.crashes += history.crashes
+    tally.transmissions += len(history.record.sent)
+    tally.listings += history.listings
+    tally.states.update(str(row.state) for row in history.record.rows.values())
+    tally.links.update(str(row.evidence) for row in history.record.rows.values() if row.key)
+    tally.fates += history.service.fates
+    tally.told += history.told
+    tally.violations += [(seed, one) for one in found]
+    if found and len(tally.stories) < 5:
+        tally.stories.append(f"history {seed}: {found}\n{history.told_story()}")
+    return found
+
+
+def side_by_side(seeds: range, workers: int, jobs: int, **weather: Any) -> Tally:
+    """Run the histories in so many processes."""
+    tally, at_once = Tally(), 500
+    parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for part in pool.map(partial(simulate, workers=workers, **weather), parts):
+            tally.add(part)
+            sys.stderr.write(f"\r{tally.histories} histories, {len(tally.violations)} violations")
+    sys.stderr.write("\n")
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=2000)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--stories", action="store_true", help="tell what led to violations")
+    parser.add_argument("--stop-at", help="end with the first violation that begins so")
+    parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set is part of a history
+        again = [sys.executable, "-m", "tests.proofs.simulator", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+    began = time.perf_counter()
+    seeds = range(options.first_seed, options.first_seed + options.histories)
+    if options.jobs == 1:
+        tally = simulate(seeds, options.workers, stop_at=options.stop_at, **options.weather)
+    else:
+        tally = side_by_side(seeds, options.workers, options.jobs, **options.weather)
+    seconds = time.perf_counter() - began
+    kinds = Counter(one.split(":")[0] for _, one in tally.violations)
+    lines = [
+        f"package: {integration_sdk.__file__}",
+        f"{tally.histories} histories of {options.workers}, {tally.transmissions} transmissions, "
+        f"{tally.crashes} crashes, {tally.listings} searches, {seconds:.1f} s",
+        f"states at the end: {dict(tally.states.most_common())}",
+        f"keys known by: {dict(tally.links.most_common())}",
+        f"told: {dict(tally.told.most_common())}",
+        f"fates: {dict(tally.fates.most_common())}",
+        f"violations: {len(tally.violations)} {dict(kinds)}",
+        *(f"  {seed}: {one}" for seed, one in tally.violations[:40]),
+        *(tally.stories if options.stories else ()),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.exit(1 if tally.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Proof: workers that are killed or frozen while they push double, lose and mislink nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from integration_sdk._store.row import Lane, Result, Row, State
+from tests.proofs import chaos
+from tests.support.postgres import Server
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    ("records", "events"),
+    [pytest.param(80, 2, marks=pytest.mark.timeout(300)), pytest.param(800, 60, marks=LONG)],
+)
+async def test_one_worker_with_a_file_is_killed(tmp_path: Path, records: int, events: int) -> None:
+    """Started again with the same records, it goes on where it stood; a file is attached once."""
+    path = str(tmp_path / "pushes.db")
+
+    report = await chaos.run("file", 5, path, records=records, events=events)
+
+    assert report.violations == []
+    assert report.events >= 2
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("how", ["kill", "freeze"])
+@pytest.mark.parametrize(
+    ("records", "events"),
+    [pytest.param(100, 3, marks=pytest.mark.timeout(300)), pytest.param(800, 60, marks=LONG)],
+)
+async def test_two_workers_of_a_database_are_killed_and_frozen(
+    postgres: Server, how: str, records: int, events: int
+) -> None:
+    """Beyond the lease: the other one goes on, and the one that wakes writes nothing wrong."""
+    url = await postgres.new_database()
+
+    report = await chaos.run(how, 7, url, records=records, events=events)
+
+    assert report.violations == []
+    assert report.events >= 2
+
+
+# The referee is refereed
+
+ROW = Row("row", Lane("acme", "xero", "bills"), state=State.DONE, result=Result.ENDED, key="key")
+
+
+@pytest.mark.parametrize(
+    ("row", "keys", "said"),
+    [
+        (ROW, ["key"], None),
+        (None, ["key"], "lost"),
+        (ROW, ["key", "other"], "doubled"),
+        (ROW, ["other"], "mis-linked"),
+        (structs.replace(ROW, state=State.LOST), ["key"], "unsettled"),
+        (structs.replace(ROW, key=None), [], "not there"),
+    ],
+)
+def test_each_violation_is_seen(row: Row | None, keys: list[str], said: str | None) -> None:
+    """A record with which something went wrong is reported as just that."""
+    wrong = chaos.wrong(row, keys)
+
+    assert (said is None and wrong == []) or any(str(said) in one for one in wrong)
