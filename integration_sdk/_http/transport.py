@@ -131,7 +131,8 @@ class _NotedRequest(aiohttp.ClientRequest):
         was_idle = protocol in _used
         if protocol is None or protocol.should_close or _is_closed(conn.transport):
             raise Unusable(was_idle=was_idle)
-        _used.add(protocol)
+        if not was_idle:
+            _used.add(protocol)
         attempt.reuses = was_idle
         attempt.may_have_left = True  # no await from here to the first byte
         return super().send(conn)

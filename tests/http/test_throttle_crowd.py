@@ -101,7 +101,7 @@ def offline(begin: float, end: float, verdict: Verdict) -> Rule:
     return lambda service, request, at: verdict if begin <= at < end else None
 
 
-@pytest.mark.parametrize("latency", [0.001, 0.02, 0.1])
+@pytest.mark.parametrize("latency", [0.02])
 @pytest.mark.parametrize(
     ("rule", "limit"),
     [
