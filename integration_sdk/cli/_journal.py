@@ -72,7 +72,12 @@ def _doubt(row: Row) -> tuple[str, ...]:
 
 def _facts(row: Row) -> dict[str, Any]:
     facts = msgspec.to_builtins(row)
-    facts |= {"intent": row.id, "reference": row.reference, **row.lane._asdict()}
+    facts |= {
+        "intent": row.id,
+        "state": row.state,
+        "reference": row.reference,
+        **row.lane._asdict(),
+    }
     left_out = {"id", "lane", "payload"}
     return {name: facts[name] for name in facts if facts[name] is not None and name not in left_out}
 

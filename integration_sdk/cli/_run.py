@@ -27,7 +27,7 @@ from integration_sdk.cli._service import Flag
 from integration_sdk.errors import ApiError, ConfigurationError, IntegrationError, InvalidRecord
 from integration_sdk.models import OutcomeStatus, PushRequest
 
-_HOPELESS: Final = frozenset({401, 403, 404, 405})
+_HOPELESS: Final = frozenset({401, 403, 404, 405, 429, 503})
 """Refusals that are not about the record, so every other record would be refused too."""
 
 
@@ -40,7 +40,7 @@ class Following:
     """Nothing else pushes this type to this connection. A push whose answer was lost can then be
     identified without its data."""
 
-    patience: float = 30
+    search_for: float = 30
     """Seconds to search the list of pushes for one whose answer was lost."""
 
     max_pause: float | None = None
