@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,13 +64,13 @@ class Lists:
     Attributes:
         connections: Ids by company. Types below a connection are keyed ``connection/type``, and
             transactions of an account ``connection/account``.
-        odd: Answers a request in place of the service, or returns None.
+        odd: Answers a request in place of the service, or returns None; may be a coroutine.
         texts: Records are written by this.
     """
 
     books: dict[str, dict[str, list[Record]]]
     connections: dict[str, list[str]] = field(factory=dict)
-    odd: Callable[[web.Request], web.Response | None] = lambda _: None
+    odd: Callable[[web.Request], Any] = lambda _: None
     texts: Callable[[Any], str] = json.dumps
     log: list[str] = field(factory=list)
     url: str = ""
@@ -94,7 +95,10 @@ class Lists:
 
     async def _serve(self, request: web.Request) -> web.Response:
         self.log.append(str(request.rel_url))
-        if (odd := self.odd(request)) is not None:
+        odd: Any = self.odd(request)
+        if isawaitable(odd):
+            odd = await odd
+        if isinstance(odd, web.Response):
             return odd
         rows = self._rows(request.path.strip("/").split("/"))
         if rows is None:

@@ -1,0 +1,34 @@
+"""Faults that the tests of this room must catch: ``python -m tests.faults`` sows them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.support.fault import Fault
+
+_TARGETS: Final = "pull_targets"
+
+FAULTS: Final[dict[str, Fault]] = {
+    "a-deleted-part-is-not-noticed": Fault(
+        "_pull/folder.py", "lacking and not full", "False", _TARGETS, "Folder._begin"
+    ),
+    "a-full-disk-leaves-its-part": Fault(
+        "_pull/folder.py", "new.unlink(missing_ok=True)", "None", _TARGETS, "Folder._add"
+    ),
+    "a-commit-names-no-state-in-a-database": Fault(
+        "_pull/sql.py", "not done", "False", _TARGETS, "SqlSink._record"
+    ),
+    "a-unit-of-another-process-is-read": Fault(
+        "_pull/databases.py", "bool(found[0][0])", "True", _TARGETS, "Postgres.take"
+    ),
+    "another-account-is-not-noticed": Fault(
+        "_pull/pull.py", "held.isdisjoint(companies)", "False", _TARGETS, "Pull._find_units"
+    ),
+    "a-dropped-table-leaves-its-units-done": Fault(
+        "_pull/sql.py",
+        "await db.fetch(forget, data_type)",
+        "[]",
+        _TARGETS,
+        "SqlSink._make_table",
+    ),
+}
