@@ -173,6 +173,9 @@ def read_any(raw: bytes, *, exact: bool = False) -> PushOperation:
         return read_brief(raw, problem)
 
 
+UNREADABLE: Final = "The rest of the answer cannot be read"
+
+
 def read_brief(raw: bytes, problem: MalformedResponse) -> PushOperation:
     """Return what is left of an operation that cannot be read in full because of *problem*.
 
@@ -194,7 +197,7 @@ def read_brief(raw: bytes, problem: MalformedResponse) -> PushOperation:
         company_id=company,
         status=_STATUSES.get(status, PushStatus.UNKNOWN),
         raw_status=status,
-        error_message=f"The rest of the answer cannot be read: {problem}",
+        error_message=f"{UNREADABLE}: {problem}",
     )
 
 

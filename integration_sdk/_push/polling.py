@@ -584,8 +584,8 @@ class Polls:
 
     def _read_own(self, answer: Response, key: str) -> PushOperation:
         operation = answers.read_any(answer.body, exact=self.exact)
-        if operation.is_final and operation.error_message and operation.data is None:
-            logger.debug("push %s is %s. %s", key, operation.status, operation.error_message)
+        if operation.is_final and (operation.error_message or "").startswith(answers.UNREADABLE):
+            logger.warning("push %s is %s. %s", key, operation.status, operation.error_message)
         if folded(operation.key) != folded(key):
             raise MalformedResponse(
                 f"asked for push {key}, but got {operation.key}, as from a cache"

@@ -53,7 +53,7 @@ async def test_refused_company_does_not_stop_the_one_behind_it(
 
     took = await seconds_of_others(integration_client, requests, first.id)
 
-    assert took < 10
+    assert took < 40
 
 
 @pytest.mark.parametrize("knows", [False, True], ids=["at first", "later"])

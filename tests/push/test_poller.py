@@ -198,29 +198,6 @@ async def test_a_trouble_that_is_over_is_forgotten(connect: Connect) -> None:
     assert caught.value.__cause__ is None
 
 
-async def test_a_push_that_a_list_has_shown_since_is_pending(connect: Connect) -> None:
-    """It was read alone in vain; then others came, and the list that is read now shows it."""
-    service = Service(lambda _: 1000.0)
-    service.answer = lambda request: refusal(500) if request.kind == "get" else None
-    client, key = await connect(service), held(service).key
-    first = asyncio.ensure_future(client.wait(key, company_id="company", timeout=60))
-    await asyncio.sleep(5)
-    assert service.count("get") > 1
-    others = [
-        asyncio.ensure_future(
-            client.wait(held(service, number).key, company_id="company", timeout=100)
-        )
-        for number in range(1, 50)
-    ]
-    with pytest.raises(WaitExpired, match="still Pending"):
-        await first
-
-    assert service.count("list") > 0
-    for other in others:
-        other.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 async def test_an_unknown_push_is_not_found(connect: Connect) -> None:
     """A key that the service does not know raises NotFound after one request."""
     service = Service()

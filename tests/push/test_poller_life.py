@@ -15,7 +15,7 @@ from integration_sdk.errors import (
     PollingStopped,
     WaitExpired,
 )
-from integration_sdk.models import OutcomeStatus, PushStatus
+from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Connect, coordinator, request, swallowed
 
 pytestmark = pytest.mark.virtual_time
@@ -52,34 +52,6 @@ async def test_who_waits_again_while_the_client_closes_is_told_too(connect: Conn
 def cancel_loop() -> None:
     (loop,) = (task for task in asyncio.all_tasks() if task.get_name() == "integration_sdk poller")
     loop.cancel()
-
-
-@pytest.mark.parametrize("latency", [0.03, 20.0])
-@pytest.mark.parametrize("after", [0.0, 5.0])
-async def test_a_loop_that_somebody_cancels_goes_on(
-    connect: Connect, after: float, latency: float
-) -> None:
-    """As a poll, a push and a search do: who lives on learns how the push ends."""
-    service = Service(lambda _: 60.0, latency=latency)
-    client = await connect(service)
-    wait = asyncio.ensure_future(client.wait(held(service).key, company_id="company"))
-    await asyncio.sleep(after)
-    cancel_loop()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0.01)
-    cancel_loop()
-
-    assert (await asyncio.wait_for(wait, 600)).status is PushStatus.SUCCESS
-
-
-async def test_a_run_goes_on_when_somebody_cancels_the_loop() -> None:
-    """No outcome says that a push is Pending, while the run and the block go on."""
-    service = Service(lambda _: 60.0)
-    async with coordinator(service) as pushes:
-        asyncio.get_running_loop().call_later(30, cancel_loop)
-        found = [one.status async for one in pushes.run(request(number) for number in range(20))]
-
-    assert found == [OutcomeStatus.SUCCESS] * 20
 
 
 async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind(connect: Connect) -> None:
@@ -148,24 +120,6 @@ async def test_a_push_that_is_awaited_again_and_again_does_not_grow() -> None:
 
         assert futures() < before + 10
         assert (await push).status is OutcomeStatus.SUCCESS
-
-
-@pytest.mark.parametrize("told", [True, False], ids=["that come", "that never come"])
-async def test_notifications_that_never_come_are_said_once(
-    connect: Connect, told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who relies on notifications, but passes none on, is warned; once is enough."""
-    service = Service(lambda _: 5.0)
-    client = await connect(service, notified=True)
-    for number in range(10):
-        push = held(service, number)
-        if told:
-            asyncio.get_running_loop().call_at(push.ends, client.notify, push.key)
-        await client.wait(push.key, company_id="company")
-
-    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warnings) == (0 if told else 1)
-    assert all("client.notify" in record.message for record in warnings)
 
 
 async def test_two_coordinators_may_follow_one_push(connect: Connect) -> None:
