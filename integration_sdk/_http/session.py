@@ -76,7 +76,6 @@ class Session:
         quota: The account's rate limits, as the service last reported them; None until it does.
         rate: The limit that was set; None for none.
         is_plain: Whether a session of another process could be made with key and URL alone.
-        on_refusal: Called after each 429 or 503.
     """
 
     base_url: str = ""
@@ -96,7 +95,6 @@ class Session:
         self.base_url = check_base_url(base_url)
         options = options or ConnectionOptions()
         self.quota: Quota | None = None
-        self.on_refusal: set[Callable[[], None]] = set()
         rate = options.rate
         self.rate: SharedRate | None = FixedRate(rate) if isinstance(rate, int | float) else rate
         given = options.proxy, options.connector, *options.middlewares, *options.trace_configs
@@ -323,8 +321,6 @@ class Session:
         service = state.limiter.service
         if self.rate is not None and service.closed_by is not None:
             self.rate.paused(service.opens_at - state.loop.time())
-        for callback in self.on_refusal:
-            callback()
 
     # Again, or not
 
