@@ -18,12 +18,13 @@ from integration_sdk._companies import Companies, Company
 from integration_sdk._context import RequestContext
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
-from integration_sdk._pull.reader import PAGE_SIZE, TAKEN, UnitReader, open_sink
+from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, TAKEN, UnitReader, open_sink
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import Place, PullProgress, Receipt, Unit, UnitReceipt
 from integration_sdk.errors import (
     ConfigurationError,
     Conflict,
+    IntegrationError,
     NotFound,
     PullError,
 )
@@ -114,10 +115,12 @@ class Pull:
         self._has_begun = True
         try:
             await self._find_units(await self._sink.open())
-            left = [unit for unit in self._units if not unit.receipt.skipped]
+            left = []
             for unit in self._units:
-                if unit.receipt.skipped:
+                if unit.receipt.skipped or unit.receipt.error:
                     self._note(unit)
+                else:
+                    left.append(unit)
             if self._options.dask is None:
                 await self._read(left)
             else:
@@ -220,6 +223,11 @@ class Pull:
             return [Unit(Place(data_type, id_), receipt, is_linked)]
         except Conflict:
             units = []
+        except IntegrationError as error:
+            if isinstance(error, ENDS_RUN):
+                raise
+            receipt.error = error
+            return [Unit(Place(data_type, id_), receipt)]
         if not units:
             receipt.skipped = "not ready" if is_linked else "not linked"
         return units or [Unit(Place(data_type, id_), receipt)]

@@ -193,6 +193,17 @@ async def test_one_that_fails_stops_nobody(
         await assert_agrees(books, one_of_each)
 
 
+async def test_connections_that_cannot_be_listed(tmp_path: Path) -> None:
+    """Are an error of their company; the others are read."""
+    books = {"a": {"c1/transfers": invoices(3)}, "b": {}}
+    forbidden = lambda request: answer(403) if "/b/" in request.path else None  # noqa: E731
+    async with serving(books, odd=forbidden, connections={"a": ["c1"]}) as (_, client):
+        receipt = await client.pull(["transfers"], to=tmp_path)
+
+    assert receipt.rows == 3
+    assert [unit.company_id for unit in receipt.errors] == ["b"]
+
+
 async def test_what_concerns_the_account_ends_the_run(one_of_each: Place) -> None:
     """402 and 401 are raised; what was read is written."""
     books = {"a": {"invoices": invoices(2_500)}}
