@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -30,13 +31,13 @@ async def where(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server
 async def filled(sandbox: Sandbox, journal: str, **options: object) -> list[str]:
     """Push four records: one fails, two are in doubt; return the intents of these."""
     books = sandbox.companies[0].connections[0]
-    source = written(Path(f"{sandbox.base_url[-5:]}.ndjson").absolute(), map(invoice, range(4)))
     sandbox.faults.fail_next_push("no", times=1)
     sandbox.faults.status(502, "a proxy's page", times=2, skip=2, route="POST /push/")
-    done = await pushed(
-        sandbox, books, source, journal=journal, reference="invoiceNumber", **options
-    )
-    source.unlink()
+    with TemporaryDirectory() as folder:
+        source = written(Path(folder) / "r", map(invoice, range(4)))
+        done = await pushed(
+            sandbox, books, source, journal=journal, reference="invoiceNumber", **options
+        )
     assert sorted(done.statuses) == ["FAILED", "IN_DOUBT", "IN_DOUBT", "SUCCESS"]
     return [line["intent"] for line in done.lines if "intent" in line]
 
