@@ -14,11 +14,13 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
 from attrs import define, field
 
+from integration_sdk._checks import needed
 from integration_sdk._store.sql import POSTGRES, VERSION, Statement, Words, tables, texts
 from integration_sdk.errors import (
     ConfigurationError,
@@ -26,11 +28,6 @@ from integration_sdk.errors import (
     JournalError,
     StoreUnavailable,
 )
-
-try:
-    import asyncpg
-except ImportError:  # for those who have no such store; looked at by `Postgres`
-    asyncpg = None
 
 logger = logging.getLogger("integration_sdk.store")
 
@@ -72,6 +69,11 @@ _LATER: Final = {
 """Classes and codes of SQLSTATE after which a database may do later what it has not done now."""
 
 
+def _asyncpg() -> ModuleType:
+    """Return asyncpg, imported late: it costs a tenth of what importing a client does."""
+    return needed("asyncpg", "postgres", "a store in PostgreSQL")
+
+
 @define(eq=False)
 class Postgres:
     """A database as one process sees it. It connects when it is asked; see `Store`."""
@@ -89,10 +91,7 @@ class Postgres:
     _listening: asyncio.Task[None] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        if asyncpg is None:
-            raise ConfigurationError(
-                "a store in PostgreSQL needs asyncpg: pip install 'integration-sdk[postgres]'"
-            )
+        _asyncpg()
         check_url(self.url)
         if not re.fullmatch("[a-z_][a-z0-9_]{0,62}", str(self.schema)):
             raise ConfigurationError(
@@ -153,7 +152,8 @@ class Postgres:
                 return found
         except BaseException as error:
             # In the middle of a statement, or of a transaction, it is of no use to the next one.
-            if len(work) > 1 or not isinstance(error, asyncpg.PostgresError) or is_away(error):
+            from_server = isinstance(error, _asyncpg().PostgresError)
+            if len(work) > 1 or not from_server or is_away(error):
                 self.close()
             raise
 
@@ -208,7 +208,7 @@ class Postgres:
     async def connect(self) -> Any:
         """Return a new connection, for which our tables are all there is."""
         names = {"application_name": "integration_sdk"}
-        db = await asyncpg.connect(self.url, server_settings=names)
+        db = await _asyncpg().connect(self.url, server_settings=names)
         try:
             await db.execute(_SETTINGS.format(schema=self.schema))
             if not self._is_checked:
@@ -235,7 +235,7 @@ class Postgres:
                     await db.execute(f"CREATE SCHEMA {self.schema}")
                 if not await self._has_tables(db):
                     await db.execute(";".join(tables(POSTGRES)))
-        except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError) as error:
+        except (_asyncpg().InsufficientPrivilegeError, _asyncpg().InvalidSchemaNameError) as error:
             raise ConfigurationError(
                 f"{self} has no tables in schema {self.schema!r} that its role may use or create: "
                 "see the guide on PostgreSQL for the SQL that makes and grants them"
@@ -254,7 +254,9 @@ class Postgres:
 
     def _refusal(self, error: Exception) -> Exception:
         """Return the error for what the database, or its client, does not do."""
-        if isinstance(error, asyncpg.PostgresError | asyncpg.DataError | ssl.SSLError | OSError):
+        if isinstance(
+            error, _asyncpg().PostgresError | _asyncpg().DataError | ssl.SSLError | OSError
+        ):
             return JournalError(f"{self} reports: {_in_words(error)}")
         if isinstance(error, ValueError) and not isinstance(error, IntegrationError):
             return ConfigurationError(f"{self} cannot be used: {_in_words(error)}")
@@ -267,12 +269,12 @@ def _in_words(error: BaseException) -> str:
 
 def is_away(error: BaseException) -> bool:
     """Return whether a database will perhaps do later what it has not done now."""
-    if isinstance(error, asyncpg.PostgresError):
+    if isinstance(error, _asyncpg().PostgresError):
         state = error.sqlstate or ""
         return state[:2] in _LATER or state in _LATER
     if isinstance(error, ssl.SSLError):
         return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
+    if isinstance(error, _asyncpg().InterfaceError | _asyncpg().InternalClientError):
         return not isinstance(error, ValueError)  # of a wrong option or argument
     if isinstance(error, OSError) and "rejected SSL" in str(error):
         return False
