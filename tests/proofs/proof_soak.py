@@ -1,8 +1,7 @@
-"""Readers, pushers and waiters on a service that fails in changing ways, and what must then hold.
+"""Pushers on a service that fails in changing ways, and what must then hold.
 
-They share a client, and nobody is left in peace: loops are left early, tasks are cancelled,
-blocks are left and their journals opened again, processes are killed. What was read is compared
-with the books, and what was said of each push with the service's own record of it.
+They share a client: tasks are cancelled, blocks are left and their journals opened again, processes
+are killed. What was said of each push is compared with the service's own record of it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ from integration_sdk import (
     Client,
     Dialect,
     OutcomeStatus,
-    PushOperation,
     PushOutcome,
     PushRequest,
-    errors,
 )
 from integration_sdk.sandbox import Company, Operation, Rule, Sandbox
 
@@ -96,7 +93,7 @@ class Lines:
 
 @define(eq=False)
 class Soak:
-    """One soak; a round is a journal for each pusher, and five calls or lists for the others."""
+    """One soak; a round is a journal for each pusher."""
 
     sandbox: Sandbox
     _new_client: Callable[..., Client]
@@ -112,9 +109,7 @@ class Soak:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(3):
-                    group.create_task(self._read_on())
                     group.create_task(self._push_on(number))
-                    group.create_task(self._wait_on(number))
         finally:
             weather.cancel()
             with suppress(asyncio.CancelledError):
@@ -140,39 +135,6 @@ class Soak:
         chance = {} if name in WINDOWS else {"probability": self.dice.choice([0.02, 0.1, 0.3])}
         rule: Rule = getattr(self.sandbox.faults, name)(**options, **chance)
         return rule
-
-    # Reading
-
-    async def _read_on(self) -> None:
-        for _ in range(5 * self.rounds):
-            company = self._company()
-            books = list(self.sandbox.data_set(company.id, "invoices").ids())
-            seen = list[str]()
-            cursor = await self._part(company, None, seen)
-            while cursor is not None and seen == books[: len(seen)]:
-                cursor = await self._part(company, cursor, seen)
-            self.report.done["lists read"] += 1
-            if seen != books:
-                self.report.violations.append(f"read {len(seen)} of {len(books)} items, or others")
-
-    async def _part(self, company: Company, cursor: str | None, seen: list[str]) -> str | None:
-        """Read on from *cursor* into *seen*; return where it broke off, None at the end."""
-        invoices = self.client.company(company.id).data("invoices")
-        size, ahead = self.dice.choice([7, 50, 500]), self.dice.choice([0, 2, 16])
-        pager = invoices.list(page_size=size, prefetch=ahead, cursor=cursor)
-        try:
-            async with asyncio.timeout(self.dice.choice([None, 0.05, 1.0])):
-                async for invoice in pager:
-                    seen.append(invoice["id"])
-                    if self.dice.random() < 0.002:
-                        return pager.cursor
-                return None
-        except TimeoutError:
-            self.report.done["readings cancelled"] += 1
-        except errors.IntegrationError:
-            self.report.done["readings failed"] += 1
-            await asyncio.sleep(0.5)
-        return pager.cursor
 
     # Pushing
 
@@ -282,32 +244,6 @@ class Soak:
             self.report.done["pushes judged"] += 1
             wrong = _wrong(said[name], operations[name])
             self.report.violations.extend(f"push {name}: {what}" for what in wrong)
-
-    # Waiting
-
-    async def _wait_on(self, waiter: int) -> None:
-        for number in range(5 * self.rounds):
-            company = self._company()
-            books = self.client.company(company.id).connection(company.connections[0].id)
-            record = {"supplierName": f"w-{waiter}-{number}", "status": "Active"}
-            try:
-                pushed = await books.push("suppliers", record)
-            except errors.IntegrationError:
-                self.report.done["single pushes failed"] += 1
-                await asyncio.sleep(0.5)
-                continue
-            await asyncio.gather(*(self._wait(pushed) for _ in range(self.dice.choice([1, 3]))))
-
-    async def _wait(self, pushed: PushOperation) -> None:
-        try:
-            async with asyncio.timeout(self.dice.choice([None, 0.2])):
-                ended = await self.client.wait(pushed, timeout=self.dice.choice([0.5, 60.0]))
-        except (TimeoutError, errors.WaitExpired):
-            self.report.done["waits without an end"] += 1
-            return
-        self.report.done["waits"] += 1
-        if ended.key != pushed.key or not ended.is_final:
-            self.report.violations.append(f"a wait for {pushed.key} ended with {ended}")
 
 
 def _copy(journal: Path, to: Path) -> Path:

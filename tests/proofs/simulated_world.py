@@ -210,8 +210,6 @@ class Weather:
     polls: Whether the package's polling polls; else a stub of its interface that costs little.
     trip: The longest trip to the shared database, in seconds.
     undated: The service tells no times of its answers.
-    fate: The one trouble that there is.
-    late_old: Strangers' pushes of just before the first mark, which lists show late.
     """
 
     workers: int = 1
@@ -242,8 +240,6 @@ class Weather:
     polls: bool = False
     trip: float = 0.04
     undated: bool = False
-    fate: str | None = None
-    late_old: int = 0
     patience: float = 15.0
 
     @classmethod
@@ -446,8 +442,7 @@ class Service:
     def receive(self, sent: Sent, answer: Callable[[Reply], None]) -> None:
         """Let one transmission have its fate."""
         dice, at = self.dice, self.history.at
-        troubles = [one for one in TROUBLES if self.weather.fate in {None, one.name}]
-        fate = dice.choice(troubles) if dice.random() < self.weather.trouble else FAIR
+        fate = dice.choice(TROUBLES) if dice.random() < self.weather.trouble else FAIR
         self.fates[fate.name] += 1
         if fate.name == "late request":
             at(10.0, lambda: answer(_lost(self, None, sent)))

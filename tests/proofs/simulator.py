@@ -404,9 +404,6 @@ class History:
             old = self.service.create(self._lane(), {"invoiceNumber": f"OLD-{number}"}, None)
             old.visible_at = 0.0
             old.order -= 3600.0 * dice.random()  # long before the first mark
-        for number in range(weather.late_old):
-            old = self.service.create(self._lane(), {"invoiceNumber": f"LATE-{number}"}, None)
-            old.visible_at = 3.0 + dice.random() * weather.lag
         strangers = weather.strangers + 50 * weather.crowd
         self._strangers = [(dice.random() * 120, self._foreign_lane()) for _ in range(strangers)]
 
