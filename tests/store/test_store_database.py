@@ -459,7 +459,7 @@ def test_without_asyncpg_the_extra_is_named() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert "pip install 'integration-sdk[postgres]'" in ended.stderr
+    assert 'pip install "integration-sdk[postgres]"' in ended.stderr
 
 
 @pytest.mark.parametrize("schema", ["", "A", "a b", 'a"b', 5])
