@@ -269,7 +269,7 @@ class Client:
         on_event: Callable[[PushEvent], None] | None = None,
         fetch_data: bool = False,
         exclusive: bool = False,
-        search_for: float = 30.0,
+        patience: float = 30.0,
         in_doubt: Literal["ask", "resend"] = "ask",
         max_pause: float | None = 600.0,
     ) -> Coordinator:
@@ -301,11 +301,11 @@ class Client:
                 journal answers, and it keeps no data.
             exclusive: True if nobody else pushes to the same connections and data types. The only
                 new push in the list must then be the one whose answer was lost.
-            search_for: Seconds to search the list for a push whose answer was lost. While a
+            patience: Seconds to search the list for a push whose answer was lost. While a
                 candidate is still Pending, the search takes up to 20 times as long.
             in_doubt: What to do with a push that no list settles. "ask" gives it the outcome
                 IN_DOUBT. "resend" sends it again, on record, if it is a create with a
-                ``natural_key``, no list has shown it for *search_for* seconds, and every push of
+                ``natural_key``, no list has shown it for *patience* seconds, and every push of
                 its connection and data type is explained; else it stays IN_DOUBT. It applies to
                 what earlier runs left, too. One record is sent five times at most. The risk is
                 yours: if the first request reaches the service later, the record exists twice.

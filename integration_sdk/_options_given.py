@@ -167,14 +167,14 @@ class CoordinatorOptions:
     on_event: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
     fetch_data: bool = field(default=False, validator=_flag)
     exclusive: bool = field(default=False, validator=_flag)
-    search_for: float = field(default=30.0)
+    patience: float = field(default=30.0)
     in_doubt: InDoubt = field(default="ask", validator=_words(*get_args(InDoubt)))
     max_pause: float = field(default=600.0, converter=_no_limit)
 
-    @search_for.validator
+    @patience.validator
     def _is_a_time(self, _: object, seconds: object) -> None:
         if not (_checks.is_number(seconds) and 0 <= seconds < math.inf):
-            raise ConfigurationError(f"search_for must be 0 seconds or more, not {seconds!r}")
+            raise ConfigurationError(f"patience must be 0 seconds or more, not {seconds!r}")
 
     @max_pause.validator
     def _is_a_pause(self, _: object, seconds: object) -> None:

@@ -78,7 +78,7 @@ class Coordinator:
             replays=dialect.idempotency_header is not None,
             retry=retry,
             longest_pause=options.max_pause,
-            search_for=options.search_for,
+            search_for=options.patience,
             resends=options.in_doubt == "resend",
         )
         self._check, self._held_back, self._chance = check, held_back, chance

@@ -37,7 +37,7 @@ class Store:
         scope: Separates services in one file or database. A scope belongs to the base URL and
             dialect of the client that first uses it; a client of another service is refused.
         schema: Of the tables in a database. The first use creates them, if its role may.
-        wait_for_database: Seconds to wait for a database that cannot be reached, before
+        patience: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.
         lease: Seconds of silence after which a worker of a database counts as dead, and others
             go on with its pushes.
@@ -52,21 +52,19 @@ class Store:
         scope: str = "default",
         *,
         schema: str = "integration_sdk",
-        wait_for_database: float = 30.0,
+        patience: float = 30.0,
         lease: float = 15.0,
     ) -> None:
         self._scope = _printable("scope", scope)
-        if not (is_number(wait_for_database) and 0 <= wait_for_database < inf):
-            raise ConfigurationError(
-                f"wait_for_database must be seconds, not {wait_for_database!r}"
-            )
+        if not (is_number(patience) and 0 <= patience < inf):
+            raise ConfigurationError(f"patience must be seconds, not {patience!r}")
         if not (is_number(lease) and 2 <= lease < inf):
             raise ConfigurationError(f"lease must be 2 seconds or more, not {lease!r}")
         self._lease = lease
         self._database: Postgres | None = None
         self._path = Path()
         if is_url(where):
-            self._database = Postgres(str(where), wait_for_database, schema)
+            self._database = Postgres(str(where), patience, schema)
         elif _is_path(where):
             self._path = Path(where)
         else:

@@ -40,7 +40,7 @@ class Following:
     """Nothing else pushes this type to this connection. A push whose answer was lost can then be
     identified without its data."""
 
-    search_for: float = 30
+    patience: float = 30
     """Seconds to search the list of pushes for one whose answer was lost."""
 
     max_pause: float | None = None

@@ -88,7 +88,7 @@ JOURNEYS = {
         fault=lambda sandbox: sandbox.faults.status(502, "a proxy", times=1, route="POST /push/"),
     ),
     "a lost answer is found": Journey(
-        0, ALL, 4, "4 SUCCESS in", options=("--natural-key", "invoiceNumber", "--search-for", "20"),
+        0, ALL, 4, "4 SUCCESS in", options=("--natural-key", "invoiceNumber", "--patience", "20"),
         fault=lambda sandbox: sandbox.faults.lose_answer(times=1, route="POST /push/"),
     ),
     "the key is revoked": Journey(
@@ -116,7 +116,7 @@ async def test_each_line_has_an_outcome(sandbox: Sandbox, tmp_path: Path, name: 
     journey = JOURNEYS[name]
     (tmp_path / "r").write_text("\n".join(journey.lines))
     journey.fault(sandbox)
-    search = () if "--search-for" in journey.options else ("--search-for", "0.2")
+    search = () if "--patience" in journey.options else ("--patience", "0.2")
     lane = to(sandbox.companies[0].connections[0])
 
     done = await here("push", tmp_path / "r", *lane, *journey.options, *search, sandbox=sandbox)

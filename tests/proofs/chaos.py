@@ -71,7 +71,7 @@ async def work(facts: dict[str, Any]) -> None:
     async with (
         Store(facts["store"], lease=LEASE) as store,
         Client(facts["api_key"], facts["base_url"]) as client,
-        client.coordinator(journal=store, search_for=3.0) as pushes,
+        client.coordinator(journal=store, patience=3.0) as pushes,
     ):
         async for outcome in pushes.run(requests(facts["span"], facts["lanes"])):
             told[outcome.status] += 1

@@ -135,7 +135,7 @@ async def run_case(sandbox: Sandbox, company: Company, case: Case) -> Seen:
     async with (
         CutProxy(port, case.cut) as proxy,
         Client(sandbox.api_key, proxy.base_url, dialect=dialect, timeout=_timeout(case)) as client,
-        client.coordinator(search_for=QUIET) as pushes,
+        client.coordinator(patience=QUIET) as pushes,
     ):
         request = _request(sandbox, company, case)
         outcomes = [outcome async for outcome in pushes.run([request])]

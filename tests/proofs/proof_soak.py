@@ -228,7 +228,7 @@ class Soak:
                 journal=journal,
                 leave=self.dice.choice(["drain", "detach"]),
                 max_open=self.dice.choice([3, 2000]),
-                search_for=PATIENCE,
+                patience=PATIENCE,
             ) as pushes,
             aclosing(pushes.run(requests)) as outcomes,
         ):

@@ -213,7 +213,7 @@ class Program:
             journal=store,
             exclusive=weather.exclusive,
             leave="drain" if history.calm else dice.choice(["drain", "detach"]),
-            search_for=weather.patience,
+            patience=weather.patience,
             in_doubt="resend" if weather.resends else "ask",
         )
         retry = RetryPolicy(attempts=4)

@@ -68,7 +68,7 @@ async def run(sandbox: Sandbox, path: Path, requests: Iterable[PushRequest]) -> 
     async with (
         asyncio.timeout(20),
         Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator(journal=path, search_for=1.0) as pushes,
+        client.coordinator(journal=path, patience=1.0) as pushes,
     ):
         return [outcome async for outcome in pushes.run(requests)]
 
@@ -171,7 +171,7 @@ async def test_a_later_mark_hides_no_push_of_an_earlier_life(
 
     async with (
         Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator(journal=path, search_for=1.0) as pushes,
+        client.coordinator(journal=path, patience=1.0) as pushes,
     ):
         first, second = [await push for push in pushes.recovered]
 

@@ -83,7 +83,7 @@ class World:
         }
         async with (
             self.service.client(middlewares=[breaking(self.breaks)]) as self.client,
-            self.client.coordinator(search_for=4.0, on_event=self.hear, **options) as pushes,
+            self.client.coordinator(patience=4.0, on_event=self.hear, **options) as pushes,
         ):
             yield pushes
 

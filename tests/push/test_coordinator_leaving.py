@@ -170,7 +170,7 @@ async def test_a_search_that_ends_with_its_block_is_not_said_to_continue(
     """The process may end next; the journal's next run is what searches again."""
     service = Service()
     lost(service)
-    async with coordinator(service, journal=journal, leave="detach", search_for=60.0) as pushes:
+    async with coordinator(service, journal=journal, leave="detach", patience=60.0) as pushes:
         push = await pushes.submit(RECORD)
         await asyncio.sleep(1)
         assert push.outcome is None
@@ -273,7 +273,7 @@ async def test_a_push_found_late_is_let_go_of_with_the_block(
     service = Service(lambda _: 1e6)
     calls, client = lost(service), await connect(service)
     path = journal if on_disk else None
-    async with client.coordinator(journal=path, exclusive=True, search_for=2.0) as pushes:
+    async with client.coordinator(journal=path, exclusive=True, patience=2.0) as pushes:
         push = await pushes.submit(RECORD)
         assert (await push).status is OutcomeStatus.IN_DOUBT
         service.carry_out(calls[0])
@@ -294,7 +294,7 @@ async def test_a_push_found_late_shares_its_end_with_who_asks_again(journal: Jou
     calls = lost(service)
     events: list[PushEvent] = []
     async with coordinator(
-        service, journal=journal, exclusive=True, search_for=2.0, on_event=events.append
+        service, journal=journal, exclusive=True, patience=2.0, on_event=events.append
     ) as pushes:
         push = await pushes.submit(RECORD)
         assert (await push).status is OutcomeStatus.IN_DOUBT
@@ -316,7 +316,7 @@ async def test_who_decides_about_a_push_that_was_found_meanwhile_is_told(journal
     calls = lost(service)
     async with (
         asyncio.timeout(1000),
-        coordinator(service, journal=journal, exclusive=True, search_for=2.0) as pushes,
+        coordinator(service, journal=journal, exclusive=True, patience=2.0) as pushes,
     ):
         push = await pushes.submit(RECORD)
         await push
@@ -337,7 +337,7 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled(journal:
     events: list[PushEvent] = []
     async with (
         asyncio.timeout(1000),
-        coordinator(service, journal=journal, search_for=2.0, on_event=events.append) as pushes,
+        coordinator(service, journal=journal, patience=2.0, on_event=events.append) as pushes,
     ):
         push = await pushes.submit(RECORD)
         await push
@@ -362,7 +362,7 @@ async def test_a_doubt_is_decided_once(
     lost(service)
     async with (
         asyncio.timeout(1000),
-        coordinator(service, journal=journal, search_for=2.0) as pushes,
+        coordinator(service, journal=journal, patience=2.0) as pushes,
     ):
         push = await pushes.submit(request(1, reference=reference))
         await push
@@ -390,7 +390,7 @@ async def test_a_decision_that_fails_holds_up_no_other(journal: Journal) -> None
     lost(service)
     async with (
         asyncio.timeout(1000),
-        coordinator(service, journal=journal, search_for=2.0) as pushes,
+        coordinator(service, journal=journal, patience=2.0) as pushes,
     ):
         push = await pushes.submit(RECORD)
         await push
@@ -405,7 +405,7 @@ async def test_nothing_is_decided_once_the_block_was_left() -> None:
     service = Service()
     lost(service)
     async with asyncio.timeout(1000):
-        async with coordinator(service, search_for=2.0) as pushes:
+        async with coordinator(service, patience=2.0) as pushes:
             push = await pushes.submit(RECORD)
             await push
         key = service.add(record={"number": 7}).key

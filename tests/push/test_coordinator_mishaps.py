@@ -434,7 +434,7 @@ async def test_a_middleware_that_breaks_every_list_leaves_no_push_without_an_out
     service = Service(faults=[swallowed])
     async with (
         asyncio.timeout(100),
-        coordinator(service, middlewares=[middleware], search_for=5.0) as pushes,
+        coordinator(service, middlewares=[middleware], patience=5.0) as pushes,
     ):
         outcomes = await collect(pushes.run(requests(2)))
 
@@ -458,7 +458,7 @@ async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
 
     middleware = breaking(lambda request: bug if "POST" in request else None)
     service, options = Service(), {"middlewares": [middleware]} if has_left else {"rate": Broken()}
-    async with coordinator(service, **options, search_for=5.0) as pushes:
+    async with coordinator(service, **options, patience=5.0) as pushes:
         outcome = await (await pushes.submit(request(1)))
 
     assert outcome.status is (OutcomeStatus.IN_DOUBT if has_left else OutcomeStatus.REJECTED)

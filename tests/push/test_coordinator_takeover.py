@@ -269,7 +269,7 @@ async def test_a_push_of_an_earlier_snapshot_is_told_by_its_echo(journal: AJourn
         return no_answer() if call.body == b'{"number":2}' else None
 
     service.answer = answer
-    async with coordinator(service, journal=journal, search_for=2000.0) as pushes:
+    async with coordinator(service, journal=journal, patience=2000.0) as pushes:
         await pushed(pushes, request(0))
         first = await pushes.submit(request(1))
         await asyncio.sleep(700)
@@ -284,7 +284,7 @@ async def test_a_send_that_breaks_leaves_no_row_behind_as_sending(journal: AJour
     """Whatever ends a transmission, its row says what that proves, and the push has an outcome."""
     events: list[PushEvent] = []
     bug = breaking(lambda request: RuntimeError("a bug") if "POST" in request else None)
-    options = {"journal": journal, "search_for": 1.0, "on_event": events.append}
+    options = {"journal": journal, "patience": 1.0, "on_event": events.append}
     async with coordinator(Service(), middlewares=[bug], **options) as pushes:
         await asyncio.gather(pushes.submit(RECORD), return_exceptions=True)
 

@@ -135,7 +135,7 @@ async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait:
     events: list[PushEvent] = []
     service = shown_after(3.0)
     async with coordinator(
-        service, journal=journal, exclusive=True, search_for=5.0, on_event=events.append
+        service, journal=journal, exclusive=True, patience=5.0, on_event=events.append
     ) as pushes:
         push = await pushes.submit(RECORD, wait=wait)
         began = now()
@@ -154,7 +154,7 @@ async def test_a_wait_begins_with_the_answer_or_its_loss(journal: Journal, wait:
 async def test_a_wait_that_outlasts_the_search_goes_on_with_the_push(journal: Journal) -> None:
     """It counts from the lost answer: what was found meanwhile is PENDING when it ends."""
     service = shown_after(2.0)
-    async with coordinator(service, journal=journal, exclusive=True, search_for=5.0) as pushes:
+    async with coordinator(service, journal=journal, exclusive=True, patience=5.0) as pushes:
         outcome, took = await pushed(pushes, 15.0)
 
     assert outcome.status is OutcomeStatus.PENDING
@@ -168,7 +168,7 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
 ) -> None:
     """However many leave before it, the last one learns what the search has found."""
     service = shown_after(3.0)
-    async with coordinator(service, journal=journal, exclusive=True, search_for=5.0) as pushes:
+    async with coordinator(service, journal=journal, exclusive=True, patience=5.0) as pushes:
         ended = await asyncio.gather(*(pushed(pushes, wait) for wait in order))
         fourth, _ = await pushed(pushes, None)
 
@@ -183,7 +183,7 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
 async def test_who_joins_a_doubt_later_waits_as_long_as_it_asked_to(journal: Journal) -> None:
     """The doubt is shared with who was there before, also when the first has left."""
     service = shown_after(3.0)
-    async with coordinator(service, journal=journal, exclusive=True, search_for=9.0) as pushes:
+    async with coordinator(service, journal=journal, exclusive=True, patience=9.0) as pushes:
         first = asyncio.create_task(pushed(pushes, 2.0))
         second = asyncio.create_task(pushed(pushes, None))
         await asyncio.sleep(1)
@@ -203,7 +203,7 @@ async def test_a_push_that_was_named_is_shared_like_any_other(journal: Journal) 
     lost = iter([no_answer()])
     service = Service(lambda _: 60.0)
     service.answer = lambda call: next(lost, None) if call.kind == "push" else None
-    async with coordinator(service, journal=journal, search_for=2.0) as pushes:
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
         push = await pushes.submit(RECORD)
         await push
         key = service.add(record={"another": 1}).key

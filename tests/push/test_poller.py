@@ -444,7 +444,7 @@ async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verd
         return proceed()
 
     service = Service(faults=[swallowed, one_a_page])
-    async with coordinator(service, search_for=2.0) as pushes:
+    async with coordinator(service, patience=2.0) as pushes:
         push = await pushes.submit(request())
         for _ in range(pages):
             service.add("c-0", "another")

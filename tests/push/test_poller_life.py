@@ -126,7 +126,7 @@ async def test_two_coordinators_may_follow_one_push(connect: Connect) -> None:
     """Who binds a push that another coordinator of the client follows takes it from nobody."""
     service = Service(lambda _: 60.0)
     client = await connect(service)
-    one, other = client.coordinator(), client.coordinator(search_for=1.0)
+    one, other = client.coordinator(), client.coordinator(patience=1.0)
     async with one as first, other as second:
         followed = await first.submit(request(0))
         service.faults = [swallowed]

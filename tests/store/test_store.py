@@ -85,7 +85,7 @@ def test_what_is_no_path_is_refused(where: Any) -> None:
         Store(where)
 
 
-@pytest.mark.parametrize("wrong", [{"wait_for_database": -1}, {"lease": 1}, {"scope": " "}])
+@pytest.mark.parametrize("wrong", [{"patience": -1}, {"lease": 1}, {"scope": " "}])
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     """With what they must be."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
@@ -220,7 +220,7 @@ async def test_database_that_is_restarted_costs_no_push(postgres: Server, url: s
         await asyncio.to_thread(postgres.start)
 
     async with (
-        Store(url, wait_for_database=120) as store,
+        Store(url, patience=120) as store,
         coordinator(service, journal=store) as pushes,
     ):
         outcomes, _ = await asyncio.gather(collect(pushes.run(slowly())), restart())
@@ -236,7 +236,7 @@ async def test_database_that_is_away_for_long_ends_no_coordinator(
     service = Service(lambda _: 2.0)
     first, second = requests(2)
     async with (
-        Store(url, wait_for_database=1) as store,
+        Store(url, patience=1) as store,
         coordinator(service, journal=store) as pushes,
     ):
         before = await pushes.submit(first)

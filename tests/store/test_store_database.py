@@ -278,7 +278,7 @@ async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server
     await fetch(url, f"ALTER DATABASE {database(url)} SET synchronous_commit = off")
     await fetch(url, "ALTER SYSTEM SET wal_writer_delay = 9999")
     await fetch(url, "SELECT pg_reload_conf()")
-    async with worker(url, wait_for_database=120) as journal:
+    async with worker(url, patience=120) as journal:
         await journal.write(one := row(1, journal))
         await asyncio.to_thread(postgres.stop)
         await asyncio.to_thread(postgres.start)
@@ -292,7 +292,7 @@ async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server
 @pytest.mark.parametrize("how", ["silent", "stopped", "read-only", "locked"])
 async def test_waiting_is_bounded(postgres: Server, url: str, line: Line, how: str) -> None:
     """Then the error says so; when the database is back, the same store goes on."""
-    async with worker(line.url, wait_for_database=1.0) as journal:
+    async with worker(line.url, patience=1.0) as journal:
         await journal.write(one := row(1, journal))
         locker = await asyncpg.connect(url)
         if how == "silent":
@@ -335,7 +335,7 @@ async def test_waiting_is_bounded(postgres: Server, url: str, line: Line, how: s
 
 async def test_database_that_answers_nothing_holds_up_no_end(line: Line) -> None:
     """Leaving, closing and cancellation are bounded, too."""
-    store = Store(line.url, wait_for_database=1.0)
+    store = Store(line.url, patience=1.0)
     journal = await store.lend()
     line.silent = True
     reading = asyncio.ensure_future(journal.everything())
@@ -349,7 +349,7 @@ async def test_database_that_answers_nothing_holds_up_no_end(line: Line) -> None
 
 async def test_waiting_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     """After some seconds."""
-    async with Store("postgresql://127.0.0.1:9/none", wait_for_database=7) as store:
+    async with Store("postgresql://127.0.0.1:9/none", patience=7) as store:
         with pytest.raises(StoreUnavailable):
             await store.lend(base_url="http://a")
 
@@ -377,7 +377,7 @@ async def test_refusal_is_no_absence(
     """What waiting does not mend is said at once."""
     async with asyncio.timeout(60):
         with pytest.raises(error) as refused:
-            async with worker(change(line.url), wait_for_database=600):
+            async with worker(change(line.url), patience=600):
                 pass
     assert not isinstance(refused.value, StoreUnavailable)
 
@@ -424,7 +424,7 @@ def test_password_is_never_shown(url: str, shown: str) -> None:
 
 async def test_password_is_in_no_error() -> None:
     """Which names the address."""
-    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", wait_for_database=0.3) as away:
+    async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3) as away:
         with pytest.raises(
             StoreUnavailable, match=r"the store postgresql://me:\*\*\*@127.0.0.1:9"
         ) as seen:
@@ -444,7 +444,7 @@ def test_password_that_a_url_cannot_hold_is_refused_unseen(special: str) -> None
 async def test_password_may_hold_anything_else(odd: str) -> None:
     """As it is, or in the form that URLs have for it."""
     url = f"postgresql://me:1{odd}{SECRET}@127.0.0.1:9/none"
-    async with Store(url, wait_for_database=0.1) as store:
+    async with Store(url, patience=0.1) as store:
         with pytest.raises(StoreUnavailable, match="Connect call failed") as refused:
             await store.lend()
     assert SECRET not in str(refused.value)

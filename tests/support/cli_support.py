@@ -164,16 +164,14 @@ def captured() -> Iterator[tuple[Callable[[], str], Callable[[], str]]]:
 
 async def pushed(sandbox: Sandbox, connection: Connection, source: Path, **options: object) -> Done:
     """Push without a process of its own; ``update_id="id"`` stands for ``--update-id id``."""
-    given = {"search_for": 0.2} | options
+    given = {"patience": 0.2} | options
     pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
     words = itertools.chain.from_iterable(pairs)
     return await here("push", source, *to(connection), *words, sandbox=sandbox)
 
 
 async def resumed(sandbox: Sandbox, journal: str | Path) -> Done:
-    return await here(
-        "pushes", "resume", "--journal", journal, "--search-for", 0.2, sandbox=sandbox
-    )
+    return await here("pushes", "resume", "--journal", journal, "--patience", 0.2, sandbox=sandbox)
 
 
 async def left_open(

@@ -59,7 +59,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     ),
     (CoordinatorOptions, {"check": "yes"}, "check must be 'options' or None"),
     (CoordinatorOptions, {"max_open": 0}, "max_open must be a whole number from 1"),
-    (CoordinatorOptions, {"leave": "stop"}, "leave must be 'drain', 'detach'"),
+    (CoordinatorOptions, {"leave": "stop"}, "leave must be 'drain' or 'detach'"),
     (CoordinatorOptions, {"on_event": awaited}, "on_event must be a plain function"),
     (CoordinatorOptions, {"fetch_data": "no"}, "fetch_data must be True or False"),
     (CoordinatorOptions, {"exclusive": 1}, "exclusive must be True or False"),

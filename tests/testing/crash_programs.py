@@ -124,7 +124,7 @@ from integration_sdk import Client, PushRequest
 async def main():
     async with (
         Client() as client,
-        client.coordinator(journal="pushes.db", search_for=0.2, max_open=1) as pushes,
+        client.coordinator(journal="pushes.db", patience=0.2, max_open=1) as pushes,
     ):
         company = await client.companies.list().first()
         lane = company["id"], company["dataConnections"][0]["id"], "suppliers"

@@ -95,7 +95,7 @@ def readme() -> list[str]:
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
 async def test_the_programs_of_readme_pass(number: int, kills: int, tmp_path: Path) -> None:
     """Pushing with a journal and pulling to files; a lost push is searched for a shorter time."""
-    program = readme()[number].replace('"pushes.db"', '"pushes.db", search_for=0.5')
+    program = readme()[number].replace('"pushes.db"', '"pushes.db", patience=0.5')
     files = ("out",) * (number == 2)
     test = CrashTest(command(tmp_path, program), kills=kills, freezes=1, files=files)
 
