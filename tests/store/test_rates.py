@@ -52,16 +52,6 @@ def test_no_stretch_of_time_has_more_than_the_limit(
             assert end - begin + 1 <= allowed + 1e-6
 
 
-def test_what_is_not_used_is_no_more_than_a_burst() -> None:
-    """After an hour without calls as many may leave at once, and the next one waits."""
-    rate = CellRate()
-    rate.reserve(1, 0.0, interval=1.0, burst=3)
-
-    firsts = [rate.reserve(1, 3600.0, interval=1.0, burst=3) for _ in range(4)]
-
-    assert [first <= 3600.0 for first in firsts] == [True, True, True, False]
-
-
 async def times_of(rate: SharedRate, count: int) -> list[float]:
     """Let so many calls through at once, and return when each has left."""
     loop, times = asyncio.get_running_loop(), list[float]()
@@ -289,16 +279,6 @@ async def test_processes_keep_a_limit_together(url: str) -> None:
 
         _, after = await reserved(url)
     assert after - before >= 0.6 - 1e-6
-
-
-async def test_names_and_bursts_tell_limits_apart(url: str) -> None:
-    """As many as a burst allows leave at once, and the next one waits: for a quarter of an hour."""
-    async with Store(url) as store:
-        await times_of(store.rate(per_second=0.001, burst=4), 4)
-        await store.rate(per_second=0.001, name="another").acquire()
-
-        ahead, _ = await reserved(url)
-    assert 500 < ahead <= 1000
 
 
 async def test_pause_is_on_record_for_all(url: str) -> None:

@@ -68,16 +68,6 @@ async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
     assert not service.count("push")
 
 
-async def test_closed_store_opens_again_at_its_next_use(where: Any) -> None:
-    """Closing ends what is open, not the store."""
-    store = Store(where)
-    for _ in range(2):
-        async with coordinator(at_once(), journal=store) as pushes:
-            await (await pushes.submit(NAMED))
-        await store.aclose()
-        await store.aclose()
-
-
 @pytest.mark.parametrize("where", ["", ".", "/", 5, None, b"state.db", "mysql://host/db"])
 def test_what_is_no_path_is_refused(where: Any) -> None:
     """At once, not at the first push."""

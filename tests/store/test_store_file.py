@@ -142,15 +142,6 @@ async def test_forked_process_keeps_nothing_locked(path: Path) -> None:
         os.kill(orphan, signal.SIGKILL)
 
 
-async def test_odd_file_names_are_just_names(tmp_path: Path) -> None:
-    """What means something in an address means nothing in a path."""
-    for name in ("a b", "a%20b", "a?mode=ro", "a#b", "ä", "a&b=c"):
-        async with opened(tmp_path / name) as journal:
-            await journal.write(row(1))
-        assert await recorded(tmp_path / name) == [row(1)]
-        assert (tmp_path / name).exists()
-
-
 def test_old_sqlite_is_refused_at_opening(path: Path) -> None:
     """With what to do: some systems ship one that is older than the Python beside it."""
     program = (
