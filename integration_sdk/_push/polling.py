@@ -118,6 +118,7 @@ def interval(age: float, count: int) -> float:
 class OpenPush:
     """One open push.
 
+    name: The key as keys are compared.
     number: How many pushes of the company were followed before it.
     born, seen: When it was first followed, and last known to be Pending.
     due: When to read it singly by the rule. looks: When it has to be looked at anyhow.
@@ -128,6 +129,7 @@ class OpenPush:
     """
 
     key: str
+    name: str
     company: PolledCompany
     number: int
     lane: Lane
@@ -221,6 +223,7 @@ class Polls:
         self._terse: set[PushStatus] = set()  # final states that come without details
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._now: Callable[[], float] = time.monotonic  # until there is a loop
         self._reset()
 
     def _reset(self) -> None:
@@ -310,7 +313,7 @@ class Polls:
         *operation*: As it was last seen. *minutes*: After which the service gives it up.
         """
         if (loop := asyncio.get_running_loop()) is not self._loop:
-            self._loop = loop  # all that was followed has ended with the loop before
+            self._loop, self._now = loop, loop.time  # what was followed ended with the one before
             self._reset()
         now, name = loop.time(), folded(key)
         push = self._pushes.get(name)
@@ -325,7 +328,7 @@ class Polls:
                 usual = FIRST_SHARE * self._median(lane)
                 first = max(self.limits.floor, usual) * self._slower
                 minutes = minutes or operation.timeout_in_minutes
-            push = OpenPush(key, company, company.followed, lane, now, now, now + first)
+            push = OpenPush(key, name, company, company.followed, lane, now, now, now + first)
             if minutes is not None:
                 push.looks.append(now + minutes * 60.0 + self.limits.after_deadline)
             company.followed += 1
@@ -351,8 +354,8 @@ class Polls:
                 self._forget(push)
 
     def _forget(self, push: OpenPush) -> None:
-        company, name = push.company, folded(push.key)
-        del self._pushes[name], company.pushes[name]
+        company = push.company
+        del self._pushes[push.name], company.pushes[push.name]
         if not company.pushes:  # the next to be followed may be tried at once
             company.failures, company.paused_until, company.trouble = 0, -inf, None
         if not self._pushes:
@@ -398,9 +401,6 @@ class Polls:
             await asyncio.gather(self._task, return_exceptions=True)
 
     # The loop
-
-    def _now(self) -> float:
-        return self._loop.time() if self._loop else 0.0
 
     def _start(self) -> None:
         # The task outlives the call that starts it, so it does not inherit its context.
@@ -538,7 +538,7 @@ class Polls:
             self._look_by(company, max(min(times), now + 0.02, self._earliest(company, now)))
 
     def _is_open(self, push: OpenPush) -> bool:
-        return self._pushes.get(folded(push.key)) is push
+        return self._pushes.get(push.name) is push
 
     # Budgets
 
