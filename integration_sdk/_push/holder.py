@@ -246,12 +246,13 @@ class Holder:
     def drop(self, live: Live) -> None:
         """Hold a push no longer."""
         row = live.row
-        self.live.pop(row.id, None)
-        live.company.doubtful.pop(row.id, None)
+        if self.live.get(row.id) is live:  # else it has come back to us since
+            del self.live[row.id]
+            live.company.doubtful.pop(row.id, None)
         if row.reference is not None and self.references.get(row.reference) is live:
             del self.references[row.reference]
-        if row.key is not None:
-            self.keys.pop(folded(row.key), None)
+        if row.key is not None and self.keys.get(folded(row.key)) is live:
+            del self.keys[folded(row.key)]
             self.polls.unfollow(row.key, self.seen)
         if self.journal is None:
             if row.ghosts:
@@ -393,7 +394,16 @@ class Holder:
 
     def adopt(self, row: Row, pushes: Iterable[Push] = ()) -> None:
         """Go on with a row that is ours now; *pushes*: of callers here."""
-        live = Live(row, self.company(row.company), list(pushes), is_own=False)
+        held, waiting = self.live.get(row.id), [*pushes]
+        if held is not None and held.row.version >= row.version:
+            # A caller has met the row while the answer to the claim was on its way.
+            self._join_live(held, waiting)
+            return
+        if held is not None:  # another's in between
+            self.drop(held)
+            waiting += [push for push in held.pushes if push.outcome is None]
+            held.pushes = []
+        live = Live(row, self.company(row.company), waiting, is_own=False)
         if not live.pushes:
             push = Push(outcomes.from_row(row, exact=self.polls.exact), intent=row.id)
             self.enter(push)
