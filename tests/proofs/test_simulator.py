@@ -195,7 +195,7 @@ FAULTS: dict[str, Sown] = {
                 "company.mark = listing.mark() if listing else None",
                 "company.mark = listing.mark() if listing else None\n"
                 "                company.mark = company.mark and structs.replace("
-                "company.mark, keys=())",
+                "company.mark, keys=(), latest=None, taken_at=None)",
                 "Carriers._carry_one",
             ),
         ),
