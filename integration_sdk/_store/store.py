@@ -120,8 +120,10 @@ class Store:
         """Whether several processes can use it at the same time."""
         return self._database is not None
 
-    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate:
-        """Return a limit shared by all processes that use this database, for ``Client(rate=)``.
+    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate | float:
+        """Return a limit shared by all processes that use this store, for ``Client(rate=)``.
+
+        A file has one process, whose client keeps the limit by itself.
 
         Set it a little below the service's limit: at 95 a second where 100 are allowed, refusals
         are rare.
@@ -132,13 +134,13 @@ class Store:
             name: Clients with the same name share the limit. Use one name for each account.
 
         Raises:
-            ConfigurationError: An argument is invalid, or the store is a file.
+            ConfigurationError: An argument is invalid.
         """
-        if self._database is None:
-            raise ConfigurationError(f"{self} is a file: pass the number itself, Client(rate=95)")
         if not (is_number(per_second) and 0 < per_second < inf):
             raise ConfigurationError(f"per_second must be more than 0, not {per_second!r}")
         whole_number("burst", burst, 1, 10**6)
+        if self._database is None:
+            return float(per_second)
         return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._database)
 
     # For coordinators and the command

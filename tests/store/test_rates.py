@@ -268,10 +268,21 @@ async def reserved(url: str) -> tuple[float, float]:
     return row[0], row[1]
 
 
+def shared(store: Store) -> StoreRate:
+    rate = store.rate(per_second=100)
+    assert isinstance(rate, StoreRate)
+    return rate
+
+
+async def test_a_file_has_one_process_whose_client_keeps_the_limit(tmp_path: Path) -> None:
+    """The same program runs on a file and on PostgreSQL."""
+    assert Store(tmp_path / "state.db").rate(per_second=95) == 95
+
+
 async def test_processes_keep_a_limit_together(url: str) -> None:
     """Each has a store of its own, and each call a slot that no other one has."""
     async with Store(url) as a, Store(url) as b, Store(url) as c:
-        rates = [store.rate(per_second=100) for store in (a, b, c)]
+        rates = [shared(store) for store in (a, b, c)]
         await rates[0].acquire()
         _, before = await reserved(url)
 
@@ -285,7 +296,7 @@ async def test_pause_is_on_record_for_all(url: str) -> None:
     """For a minute at most, also after a shorter one that another process has met."""
     wait = "SELECT paused_until - extract(epoch FROM now()) AS wait FROM integration_sdk.rates"
     async with Store(url) as one, Store(url) as other:
-        met, hears = one.rate(per_second=100), other.rate(per_second=100)
+        met, hears = shared(one), shared(other)
         await met.acquire()
         met.paused(86400.0)
         while (await fetch(url, wait))[0]["wait"] <= 0:
@@ -298,7 +309,7 @@ async def test_pause_is_on_record_for_all(url: str) -> None:
 async def test_clock_that_steps_back_stops_no_calls(url: str) -> None:
     """The database's clock was an hour ahead, and is put right."""
     async with Store(url) as store:
-        rate = store.rate(per_second=100)
+        rate = shared(store)
         rate.paused(0.1)
         await rate.acquire()
         await fetch(

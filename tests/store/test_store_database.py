@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 
 from integration_sdk._store.journal import Journal
+from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.row import Lane, Row, State, to_document
 from integration_sdk._store.store import Store
 from integration_sdk.errors import ConfigurationError, JournalError, StoreUnavailable
@@ -405,10 +406,12 @@ def test_password_is_never_shown(url: str, shown: str) -> None:
 async def test_password_is_in_no_error() -> None:
     """Which names the address."""
     async with Store(f"postgresql://me:{SECRET}@127.0.0.1:9/none", patience=0.3) as away:
+        rate = away.rate(per_second=9)
+        assert isinstance(rate, StoreRate)
         with pytest.raises(
             StoreUnavailable, match=r"the store postgresql://me:\*\*\*@127.0.0.1:9"
         ) as seen:
-            await away.rate(per_second=9).acquire()
+            await rate.acquire()
     assert SECRET not in f"{seen.value!r} {away!r} {pickle.dumps(seen.value)!r}"
 
 
