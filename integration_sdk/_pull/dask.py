@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import distributed
@@ -30,8 +30,7 @@ from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, IntegrationError, PullError
 
-FAREWELL: Final = 5.0
-"""Seconds to part from the scheduler in peace."""
+LOOK, FAREWELL = 1.0, 5.0  # seconds between looks at the connection, and to part in peace
 
 
 @frozen(kw_only=True)
@@ -54,34 +53,38 @@ async def read_on_cluster(
         ConfigurationError: Not all workers could use the target, or the client's settings.
         PullError: The scheduler cannot be reached, or was lost.
     """
-    job, cluster = _job(context, options), options.dask
-    scheduler: Any = cluster
-    if not isinstance(cluster, str | distributed.Client):
-        what = "the address of a scheduler, or a distributed.Client"
-        raise ConfigurationError(f"dask must be {what}, not {cluster!r}")
-    address = cluster if isinstance(cluster, str) else scheduler.scheduler.address
-    security = None if isinstance(cluster, str) else scheduler.security
-    connect: Any = distributed.Client
-    completed: Any = distributed.as_completed
+    job, address, security = _job(context, options), options.dask, None
+    api: Any = distributed
+    if isinstance(address, api.Client):
+        address, security = address.scheduler.address, address.security
+    if not isinstance(address, str):
+        raise ConfigurationError(f"dask must be a scheduler's address or Client, not {address!r}")
     try:  # not the caller's own client, which may be of another thread
-        dask = await connect(address, security=security, asynchronous=True, set_as_default=False)
+        dask = await api.Client(address, security=security, asynchronous=True, set_as_default=False)
     except (OSError, ValueError) as error:
         raise PullError(f"the Dask scheduler {address} cannot be reached: {error}") from error
     run = f"integration_sdk pull {os.urandom(4).hex()}"
     left = {f"{run}/{'/'.join(unit.place)}": unit for unit in units}
     futures = dask.map(read_unit, units, key=[*left], job=job, pure=False)
+    ended = api.as_completed(futures, loop=dask.loop)
     try:
-        async for future in completed(futures, loop=dask.loop):
+        while not ended.is_empty():
+            try:
+                async with asyncio.timeout(LOOK):
+                    future = await anext(ended)
+            except TimeoutError:
+                if dask.status == "running" and not dask.scheduler_comm.closed():
+                    continue  # else, if the scheduler was stopped, no future would end
+                raise PullError("the cluster was lost; run again") from None
             unit = left[future.key]
             unit.receipt = await _receipt(future)
             yield unit
             if isinstance(unit.receipt.error, ENDS_RUN):
                 raise unit.receipt.error
     finally:
-        with suppress(OSError, asyncio.CancelledError):  # of a scheduler that is gone
-            async with asyncio.timeout(FAREWELL):
-                await dask.cancel(futures)
-                await dask.close()
+        with suppress(OSError, asyncio.CancelledError, distributed.client.ClosedClientError):
+            await dask.cancel(futures)
+            await dask.close(FAREWELL)
 
 
 def _job(context: RequestContext, options: PullOptions) -> Job:
@@ -112,35 +115,32 @@ def _without_secrets(url: str) -> str:
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{rest}"  # also without a host
 
 
-async def _receipt(future: Any) -> UnitReceipt:
+async def _receipt(future: Any) -> Any:
     try:
-        receipt: UnitReceipt = await future
-    except (distributed.client.FutureCancelledError, distributed.KilledWorker) as error:
-        what = f"the scheduler or several workers were lost; run again to go on ({error})"
-        raise PullError(what) from error
+        return await future
     except IntegrationError:
         raise
     except Exception as error:
+        if future.status != "error" or isinstance(error, distributed.KilledWorker):
+            raise PullError(f"the cluster or workers were lost; run again ({error})") from error
         raise ConfigurationError(
             f"a worker of the Dask cluster could not pull: {error!r}; scheduler and workers need "
             "this version of integration-sdk, with the extras that are used here"
         ) from error
-    return receipt
 
 
 async def read_unit(unit: Unit, job: Job) -> UnitReceipt:
     """Read a unit, in a worker; wait for it while another process has it."""
-    key, rate = os.environ.get("INTEGRATION_SDK_API_KEY"), job.rate
+    key, where = os.environ.get("INTEGRATION_SDK_API_KEY"), distributed.get_worker().address
     if not key:
-        where = distributed.get_worker().address
         raise ConfigurationError(f"the worker {where} has no INTEGRATION_SDK_API_KEY")
     async with AsyncExitStack() as opened:
         shared = None
-        if rate is not None:
+        if job.rate is not None:
             store = await opened.enter_async_context(Store(str(job.options.to)))
-            shared = store.rate(per_second=rate)
-        connecting = ConnectionOptions(rate=shared)
-        session = Session(base_url=job.base_url, api_key=key, options=connecting)
+            shared = store.rate(per_second=job.rate)
+        own = ConnectionOptions(rate=shared)
+        session = Session(base_url=job.base_url, api_key=key, options=own)
         opened.push_async_callback(session.aclose)
         sink = open_sink(job.options, shared=True)
         opened.push_async_callback(sink.aclose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -111,7 +112,7 @@ async def test_the_rate_is_one_for_all(
     ("options", "message"),
     [
         ({"to": "out.duckdb"}, "a DuckDB file has one writer"),
-        ({"dask": 3}, "dask must be the address of a scheduler"),
+        ({"dask": 3}, "dask must be a scheduler's address"),
     ],
 )
 async def test_what_not_all_workers_can_use_is_refused(
@@ -138,6 +139,21 @@ async def test_a_scheduler_that_is_not_there(client: Client, tmp_path: Path) -> 
         pytest.raises(errors.PullError, match=r"scheduler tcp://127.0.0.1:1 cannot be reached"),
     ):
         await client.pull(["invoices"], to=tmp_path / "out", dask="tcp://127.0.0.1:1")
+
+
+async def test_a_scheduler_that_is_lost(client: Client, service: Lists, tmp_path: Path) -> None:
+    """The run says so and leaves no task; the next one goes on."""
+    place, before = Place(tmp_path / "out", "ndjson"), asyncio.all_tasks()
+    with cluster(tmp_path / "dask", 1) as workers:
+        service.odd = lambda _: workers.scheduler.kill() if service.data_requests > 5 else None
+        with pytest.raises(errors.PullError, match="lost; run again"):
+            await client.pull(["invoices"], **place.options, dask=workers.address)
+    service.odd = lambda _: None
+    left = [repr(task) for task in asyncio.all_tasks() - before]
+    await client.pull(["invoices"], **place.options)
+
+    assert not [task for task in left if "distributed" in task]
+    await assert_agrees(service.books, place)
 
 
 async def test_a_worker_without_the_key(client: Client, tmp_path: Path) -> None:

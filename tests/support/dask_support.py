@@ -25,13 +25,11 @@ class Cluster:
 
     Attributes:
         preload: A file that each worker runs first.
-        patience: Seconds after which the scheduler gives up a worker that is silent.
     """
 
     folder: Path
     environment: dict[str, str]
     preload: Path | None = None
-    patience: int = 60
     scheduler: subprocess.Popen[bytes] = field(init=False)
     workers: list[subprocess.Popen[bytes]] = field(init=False, factory=list)
     _log: Path = field(init=False)
@@ -68,7 +66,6 @@ class Cluster:
 
     def _begin(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         settings = {
-            "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{self.patience}s",
             "DASK_TEMPORARY_DIRECTORY": ".",
             "PYTHONPATH": ROOT,
         }
@@ -116,12 +113,11 @@ def cluster(
     workers: int = 2,
     *,
     preload: Path | None = None,
-    patience: int = 60,
     **environment: str,
 ) -> Iterator[Cluster]:
     """A cluster whose workers have the key."""
     folder.mkdir(exist_ok=True)
-    running = Cluster(folder, {"INTEGRATION_SDK_API_KEY": KEY, **environment}, preload, patience)
+    running = Cluster(folder, {"INTEGRATION_SDK_API_KEY": KEY, **environment}, preload)
     running.start(workers)
     try:
         yield running
