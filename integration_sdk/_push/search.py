@@ -358,6 +358,10 @@ class Search:
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""
         requests.segment("bind", key)
+        if folded(key) in {folded(one.key) for one in row.earlier if one.key}:
+            raise ConfigurationError(
+                f"push {key} is of an earlier attempt of this push; nothing was recorded"
+            )
         found = await self.holder.wire.read_singly(row.company, (key,))
         if not found:
             raise ConfigurationError(

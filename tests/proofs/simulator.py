@@ -340,8 +340,9 @@ class Program:
     async def _decide_about(self, intent: str) -> None:
         history, dice = self.history, self.history.dice
         assert self.pushes is not None
-        own = [one for one in history.service.pushes if one.of == intent]
         row = history.record.rows.get(intent)
+        known = {one.key for one in row.earlier} if row is not None else set()
+        own = [one for one in history.service.pushes if one.of == intent and one.key not in known]
         if row is not None and row.result is Result.ENDED:
             record = dice.choice(history.records).record
             push: Handle | None = await self.pushes.decide(intent, "resend", record=record)

@@ -363,3 +363,18 @@ async def test_doubts_of_earlier_runs_are_one_line_in_the_log(
         (line,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
         assert line.startswith("pushes that earlier runs left in doubt: 5;")
         assert len(line) < 200
+
+
+async def test_a_push_in_doubt_is_not_named_after_its_earlier_attempt(journal: AJournal) -> None:
+    """That push is known; the one that is looked for would be free to be taken for another's."""
+    lost = iter([None, no_answer()])
+    service = Service(status=lambda _: "TimedOut")
+    service.answer = lambda call: next(lost, None) if call.kind == "push" else None
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(RECORD)
+        first = (await push).key
+        again = await pushes.decide(str(push.intent), "resend", record={"number": 2})
+        assert again is not None
+        assert (await again).status is OutcomeStatus.IN_DOUBT
+        with pytest.raises(ConfigurationError, match="earlier attempt"):
+            await pushes.decide(str(again.intent), bind=str(first))
