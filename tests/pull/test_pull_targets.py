@@ -44,7 +44,7 @@ def books_of(*companies: str, count: int = 20) -> dict[str, Any]:
 
 def snapshot(path: Path) -> dict[str, bytes]:
     """All files below a path, but for locks."""
-    files = (one for one in path.rglob("*") if one.is_file() and not one.name.startswith("."))
+    files = (one for one in path.rglob("*") if one.is_file() and one.parent.name != "locks")
     return {str(one.relative_to(path)): one.read_bytes() for one in files}
 
 
@@ -109,13 +109,17 @@ async def test_the_target_of_another_account(place: Place) -> None:
 
 async def test_a_target_in_use(tmp_path: Path) -> None:
     """One process a folder or file; it says so."""
-    async with serving(books_of("a", "b", "c")) as (_, client):
+    async with serving(books_of("a", "b")) as (service, client):
+        gate = asyncio.Event()
+        service.odd = lambda request: gate.wait() if "/b/" in request.path else None
         for to in (tmp_path / "out", tmp_path / "x.duckdb"):
+            gate.clear()
             async for _ in (units := aiter(client.pull(["invoices"], to=to, at_once=1))):
                 with pytest.raises(errors.ConfigurationError, match=r"another pull|already att"):
                     await client.pull(["invoices"], to=to)
                 break
             await units.aclose()
+            gate.set()
             await client.pull(["invoices"], to=to)
 
 
