@@ -123,7 +123,7 @@ async def test_an_end_that_is_not_known_is_an_end() -> None:
 async def test_ten_answers_that_are_not_the_services_own_end_a_run(answer: Answer) -> None:
     """Not each of a thousand records in doubt; the next push tries again."""
     service = Service(answer=lambda call: answer if call.kind == "push" else None)
-    async with coordinator(service, search_for=1.0) as pushes:
+    async with coordinator(service, patience=1.0) as pushes:
         with pytest.raises(ConfigurationError, match="Check base_url="):
             await collect(pushes.run(requests(1000)))
 
@@ -143,7 +143,7 @@ async def test_attachments_and_deletes_are_on_record(what: str, lost: bool) -> N
     one = PushRequest("c-0", "books", "bills", None, record_id="7", reference="r", **facts)
     service.carry_out = _carried(service)  # type: ignore[method-assign]  # it has no attachments
     for _ in range(2):
-        async with coordinator(service, journal=journal, search_for=1.0) as pushes:
+        async with coordinator(service, journal=journal, patience=1.0) as pushes:
             outcome = await (await pushes.submit(one))
 
     assert outcome.status is (OutcomeStatus.IN_DOUBT if lost else OutcomeStatus.SUCCESS)
