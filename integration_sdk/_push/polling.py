@@ -228,6 +228,7 @@ class Polls:
 
     def _reset(self) -> None:
         self._pushes: dict[str, OpenPush] = {}
+        self._left: OrderedDict[str, OpenPush] = OrderedDict()
         self._companies: dict[str, PolledCompany] = {}
         self._timers: list[tuple[float, int, PolledCompany]] = []
         self._timers_set = self._running = 0
@@ -328,10 +329,14 @@ class Polls:
                 usual = FIRST_SHARE * self._median(lane)
                 first = max(self.limits.floor, usual) * self._slower
                 minutes = minutes or operation.timeout_in_minutes
-            push = OpenPush(key, name, company, company.followed, lane, now, now, now + first)
-            if minutes is not None:
-                push.looks.append(now + minutes * 60.0 + self.limits.after_deadline)
-            company.followed += 1
+            before = self._left.pop(name, None)
+            if before is not None and before.company is company:
+                push = before  # waited for anew: on it goes by its own schedule
+            else:
+                push = OpenPush(key, name, company, company.followed, lane, now, now, now + first)
+                if minutes is not None:
+                    push.looks.append(now + minutes * 60.0 + self.limits.after_deadline)
+                company.followed += 1
             self._pushes[name] = company.pushes[name] = push
         push.exists |= operation is not None
         push.wants_data |= wants_data
@@ -352,6 +357,14 @@ class Polls:
             push.followers = tuple(one for one in push.followers if one != follower)
             if not push.followers:
                 self._forget(push)
+                self._leave(push)
+
+    def _leave(self, push: OpenPush) -> None:
+        """Keep its schedule for who waits for it anew."""
+        push.followers, push.trouble = (), None
+        self._left[push.name] = push
+        if len(self._left) > 1000:
+            self._left.popitem(last=False)
 
     def _forget(self, push: OpenPush) -> None:
         company = push.company
@@ -716,6 +729,8 @@ class Polls:
         if self._is_open(push):
             self._forget(push)
             _call(push, error)
+            if not self._is_open(push):
+                self._leave(push)
 
 
 def _call(push: OpenPush, what: Seen) -> None:

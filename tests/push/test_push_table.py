@@ -101,7 +101,7 @@ def test_each_answer_proves_what_the_table_says(body: str, replay: bool) -> None
         expected = Event.LOST
         if status in {200, 202} and body == "push":
             expected = Event.ANSWERED
-        elif status in REFUSALS and body == "own" and not replay:
+        elif not replay and (status in {307, 308} or (status in REFUSALS and body == "own")):
             expected = Event.REFUSED
         assert classify(result, key_is_known=False, replay=replay) is expected
         assert classify(result, key_is_known=True) is not Event.ANSWERED
