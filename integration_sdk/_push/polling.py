@@ -698,6 +698,8 @@ class Polls:
             return
         target = push or company
         before, target.trouble = target.trouble, error
+        if push is not None and not self._is_open(push):
+            push.trouble = None  # nobody waits any more
         unreadable = isinstance(error, MalformedResponse | ResponseTooLarge)
         level = logging.WARNING if unreadable and before is None else logging.DEBUG
         logger.log(level, "polling company %s failed and will be retried: %s", company.id, error)
