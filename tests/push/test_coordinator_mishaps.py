@@ -86,7 +86,7 @@ async def test_outcomes_that_nobody_takes_stop_the_run() -> None:
         assert len([outcome async for outcome in outcomes]) == 99
 
 
-@pytest.mark.parametrize("leave", ["drain", "detach", "cancel"])
+@pytest.mark.parametrize("leave", ["drain", "detach"])
 async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> None:
     """The end of the block stops it pulling; gone on with, it says that it was stopped."""
     pulled: list[int] = []

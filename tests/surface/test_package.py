@@ -193,7 +193,6 @@ def test_completion_on_a_push_offers_none_of_the_coordinators_verbs() -> None:
     shown = {name for name in dir(Push) if not name.startswith("_")}
 
     assert shown == {
-        "events",
         "intent",
         "key",
         "number",

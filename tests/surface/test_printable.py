@@ -150,7 +150,7 @@ async def test_no_log_line_is_forged(caplog: pytest.LogCaptureFixture) -> None:
         connection = sandbox.companies[0].connections[0]
         lane = connection.company_id, connection.id, "invoices"
         sandbox.faults.fail_next_push(NASTY, item=NASTY)
-        failed = await (await pushes.submit(PushRequest(*lane, invoice(1), reference=NASTY)))
+        failed = await (await pushes.submit(PushRequest(*lane, invoice(1))))
         sandbox.faults.status(400, refusal, route="POST /push/", times=1)
         refused = await (await pushes.submit(PushRequest(*lane, invoice(2))))
         sandbox.faults.status(400, refusal, route="GET /push/", times=2)
