@@ -39,8 +39,11 @@ LONGEST: Final = 600.0
 AFTER_HINT: Final = 1.0
 RARER: Final = 0.1
 """Seconds, or share of the time in doubt, between two listings that notifications bring forward."""
-BUDGET: Final = ((5, 10.0), (12, 60.0))
-"""Listings of a company in so many seconds, at most."""
+BUDGET: Final = ((5, 10.0), (10, 60.0))
+"""Listings of a company in so many seconds, at most.
+
+Twelve requests are promised for the first minute; the session may repeat one that was refused.
+"""
 READ_SINGLY: Final = 20
 """Pushes listed without ``data`` that are read one by one after a listing, at most."""
 PORTION: Final = 50
