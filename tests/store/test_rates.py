@@ -246,12 +246,6 @@ def test_what_cannot_be_a_limit_is_refused(wrong: dict[str, Any]) -> None:
         Store("postgresql://h/db").rate(**wrong)
 
 
-def test_file_has_no_shared_rate(tmp_path: Path) -> None:
-    """One process has its own limit: a number."""
-    with pytest.raises(ConfigurationError, match=r"Client\(rate=95\)"):
-        Store(tmp_path / "state.db").rate(per_second=95)
-
-
 # In the database
 
 
