@@ -35,4 +35,4 @@ class CellRate:
         self.paused_until = max(self.paused_until, until)
 
     def _first(self, now: float, interval: float, burst: float) -> float:
-        return max(self.next_at, self.paused_until, now - (burst - 1) * interval)
+        return max(self.next_at, self.paused_until, now - max(0.0, burst - 1) * interval)

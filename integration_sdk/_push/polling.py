@@ -608,7 +608,8 @@ class Polls:
     async def _list(self, company: PolledCompany, pushes: Sequence[OpenPush]) -> None:
         """Read the list down to the oldest of *pushes*; what it lacks is read singly."""
         began, oldest = self._now(), min(one.number for one in pushes)
-        size = min(LARGEST_PAGE, max(20, int(1.1 * (company.followed - oldest)) + 10))
+        followed = (company.followed - oldest) * self.workers  # the others' pushes are listed too
+        size = min(LARGEST_PAGE, max(20, int(1.1 * followed) + 10))
         missing = {
             name: one
             for name, one in company.pushes.items()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from benchmarks.polling import Measured, Takes, growth_schedule, jain, measure
 from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
+from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
-from tests.support.push_support import coordinator, request
+from tests.support.push_support import Journal, coordinator, request
 
 
 def measure_one_by_one(takes: Takes, *, count: int = 150) -> Measured:
@@ -105,6 +107,37 @@ def test_what_is_learned_saves_two_polls_in_five(name: str) -> None:
     learned = measure(600, 10, MODELS[name], rate=50)
 
     assert learned.polls <= 0.6 * polls_of_growth_schedule(learned)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("workers", [2, 4, 8, 16])
+async def test_workers_ask_together_what_one_would(workers: int) -> None:
+    """Who shares a store sees the ends of one company that much later, but does not ask more."""
+    chance, first = random.Random(workers), Journal(shared=True)
+    service = Service(lambda _: chance.uniform(0.5, 2))
+    delays = list[float]()
+
+    async def push(pushes: Coordinator, number: int) -> None:
+        outcome = await (await pushes.submit(request(number)))
+        ended = service.by_key[str(outcome.key)].ends
+        delays.append(asyncio.get_running_loop().time() - ended)
+
+    async with AsyncExitStack() as running:
+        journals = [first, *(Journal(shared=True, beside=first) for _ in range(workers - 1))]
+        members = [
+            await running.enter_async_context(coordinator(service, journal=one, max_open=5000))
+            for one in journals
+        ]
+        await asyncio.sleep(30)  # by now, each knows of the others
+        async with asyncio.timeout(600):
+            await asyncio.gather(
+                *(push(members[number % workers], number) for number in range(320))
+            )
+
+    assert max(delays) <= 1.5 * workers
+    polls = [one.at for one in service.log if one.kind in {"get", "list"}]
+    assert max(sum(at <= one < at + 10 for one in polls) for at in polls) <= 30 + 3 + workers
+    assert len(polls) <= 25 + 2 * workers
 
 
 @pytest.mark.parametrize("age", [0.0, 700.0, 3600.0])

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,17 @@ def test_no_stretch_of_time_has_more_than_the_limit(
         for end in range(begin, len(slots)):
             allowed = burst + (slots[end] - at) / INTERVAL
             assert end - begin + 1 <= allowed + 1e-6
+
+
+@given(st.floats(0.01, 20), st.integers(0, 40))
+def test_a_slot_is_free_after_each_interval(burst: float, taken: int) -> None:
+    """However small the burst is said to be: a share of one request is still one at a time."""
+    rate, now = CellRate(-inf), 100.0
+    for _ in range(taken):
+        now += rate.wait(now, interval=INTERVAL, burst=burst)
+        rate.reserve(1, now, interval=INTERVAL, burst=burst)
+
+    assert rate.wait(now + 1.001 * INTERVAL, interval=INTERVAL, burst=burst) == 0
 
 
 async def times_of(rate: SharedRate, count: int) -> list[float]:

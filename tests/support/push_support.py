@@ -92,6 +92,10 @@ def _written(text: str, values: Sequence[object]) -> list[Row]:
 class Journal(Store):
     """A store without a disk that keeps everything, and that a test may hold up or break.
 
+    Args:
+        shared: Whether it is like a database that other processes use.
+        beside: The one of another worker, whose database it shares.
+
     Attributes:
         is_shared: Whether it is like a database that other processes use.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
@@ -99,14 +103,17 @@ class Journal(Store):
         unreadable: What every read raises.
     """
 
-    def __init__(self, *, shared: bool = False) -> None:
+    def __init__(self, *, shared: bool = False, beside: Journal | None = None) -> None:
         super().__init__("not-a-file.db")
         self.before_write: Hold = lambda _: None
         self.after_write: Hold = lambda _: None
         self.unreadable: Exception | None = None
-        self._kept = sqlite3.connect(":memory:", isolation_level=None)
-        for statement in tables(SQLITE):
-            self._kept.execute(statement)
+        if beside is None:
+            self._kept = sqlite3.connect(":memory:", isolation_level=None)
+            for statement in tables(SQLITE):
+                self._kept.execute(statement)
+        else:
+            self._kept = beside._kept
         self.is_shared, self._is_in_use = shared, False
         self._memory = Memory(self._kept, self)
 
