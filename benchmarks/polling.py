@@ -17,9 +17,9 @@ from typing import Any
 from attrs import frozen
 
 from benchmarks._question import Pick, Row, Rows, at_least, at_most, question, row
-from benchmarks.virtual_service import Fault, Service
 from integration_sdk import PushRequest
 from integration_sdk.testing import run_virtual
+from tests.support.virtual_service import Fault, Service
 
 LATENCY = 0.03
 JITTER = 7

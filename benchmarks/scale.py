@@ -27,11 +27,11 @@ from benchmarks._question import Pick, Row, Rows, at_most, question, row
 from benchmarks.peers._frame import record, resident_mib
 from benchmarks.polling import LATENCY as PUSH_LATENCY
 from benchmarks.polling import measure
-from benchmarks.virtual_service import Service
 from integration_sdk import Client, PushRequest, errors
 from integration_sdk._http import CallInfo
 from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import run_virtual
+from tests.support.virtual_service import Service
 
 LATENCY = 0.1
 PER_MINUTE = 1000

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from benchmarks.virtual_service import Service
 from integration_sdk import Listing, testing
 from tests.support.loops import LOOPS, RunOnLoop
 from tests.support.pager_support import Serve
 from tests.support.postgres import Server, postgres_server
 from tests.support.push_support import Connect, Journal
+from tests.support.virtual_service import Service
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

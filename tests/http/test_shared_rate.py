@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, RetryPolicy, SharedRate
 from integration_sdk.errors import ConfigurationError, NotSent, TooManyRequests
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

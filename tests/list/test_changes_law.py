@@ -17,10 +17,10 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Service
 from integration_sdk import Listing
 from integration_sdk.errors import PaginationError
 from integration_sdk.testing import run_virtual
+from tests.support.virtual_service import Answer, Asked, Service
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 SECOND = 10_000_000

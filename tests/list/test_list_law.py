@@ -14,12 +14,12 @@ from attrs import Factory, define, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 from integration_sdk import Listing, Pager
 from integration_sdk.errors import PaginationError
 from integration_sdk.testing import run_virtual
 from tests.support.pager_support import others, settle, taken_impatiently
 from tests.support.paging_worlds import Stuck, World, follow, honest_worlds, worlds
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 
 Serve = Callable[[World], Listing[Any]]
 WAYS = ("items", "pages", "raw", "raw_pages", "collect")

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 from integration_sdk import Client
 from integration_sdk._http.responses import Response
 from integration_sdk._list.page import read_page
@@ -36,6 +35,7 @@ from integration_sdk.errors import (
 from tests.support.loops import RunOnLoop
 from tests.support.pager_support import Records, Serve, ids, others, settle, unopened
 from tests.support.push_support import Connect
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,6 @@ from math import inf
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Service, refusal
 from integration_sdk import Client
 from integration_sdk.errors import IntegrationError, NotFound, WaitExpired
 from tests.support.budget_support import (
@@ -26,6 +25,7 @@ from tests.support.budget_support import (
     reads,
     wait_for_keys,
 )
+from tests.support.virtual_service import Answer, Service, refusal
 
 ways = pytest.mark.parametrize("way", WAYS)
 every_trouble = pytest.mark.parametrize("trouble", TROUBLES)

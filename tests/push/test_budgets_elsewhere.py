@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
 from tests.support.budget_support import (
@@ -28,6 +27,7 @@ from tests.support.budget_support import (
     reads,
 )
 from tests.support.push_support import swallowed
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

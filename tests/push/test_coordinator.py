@@ -15,7 +15,6 @@ import pytest
 from aiohttp import ConnectionTimeoutError
 from attrs import evolve
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 from integration_sdk import ProblemCode, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
@@ -42,6 +41,7 @@ from tests.support.push_support import (
     requests,
     searches,
 )
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 AHEAD = 64

@@ -19,11 +19,11 @@ import pytest
 from aiohttp import ConnectionTimeoutError
 from attrs import Factory, define
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Client, Coordinator, Push, PushEvent
 from integration_sdk.errors import IntegrationError, JournalError
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import Journal, breaking, coordinator, request
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import (
@@ -32,6 +31,7 @@ from tests.support.push_support import (
     swallowed,
     unanswered,
 )
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()

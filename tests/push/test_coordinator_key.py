@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import Unauthorized
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import collect, coordinator, numbers, requests
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,6 @@ from weakref import ref
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent, Store
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import (
@@ -23,6 +22,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import Connect, Journal, collect, coordinator, request, requests
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

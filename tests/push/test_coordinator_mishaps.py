@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 from integration_sdk import Push, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._store.row import Row, State
@@ -38,6 +37,7 @@ from tests.support.push_support import (
     requests,
     swallowed,
 )
+from tests.support.virtual_service import Answer, Asked, Held, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 LISTS = "GET /companies/c-0/push"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from attrs import asdict, evolve
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import Coordinator, Dialect
 from integration_sdk.errors import (
     AccountExpired,
@@ -22,6 +21,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import Journal, collect, coordinator, on_record, request, requests
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import collect, coordinator, requests
+from tests.support.virtual_service import Answer, Asked, Service, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,6 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 from integration_sdk import Coordinator, Push, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
@@ -30,6 +29,7 @@ from tests.support.push_support import (
     request,
     swallowed,
 )
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 

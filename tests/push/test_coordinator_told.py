@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from benchmarks.virtual_service import Service
 from tests.support.push_support import coordinator, request
+from tests.support.virtual_service import Service
 
 pytestmark = pytest.mark.virtual_time
 

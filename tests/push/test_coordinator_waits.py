@@ -10,12 +10,12 @@ from weakref import WeakSet
 
 import pytest
 
-from benchmarks.virtual_service import Service, no_answer
 from integration_sdk import Push, PushEvent
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.errors import WaitExpired
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Journal, coordinator, lagging, request, unanswered
+from tests.support.virtual_service import Service, no_answer
 
 pytestmark = pytest.mark.virtual_time
 

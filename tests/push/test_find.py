@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from benchmarks.virtual_service import Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import coordinator, request
+from tests.support.virtual_service import Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 NAMED = evolve(request(1), reference="INV-1")

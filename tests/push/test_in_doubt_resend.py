@@ -14,7 +14,6 @@ import pytest
 from attrs import define, evolve
 from msgspec import structs
 
-from benchmarks.virtual_service import Answer, Asked, Service, no_answer, refusal
 from integration_sdk import PushEvent
 from integration_sdk._push.evidence import Finding, may_resend
 from integration_sdk._push.table import new_row
@@ -36,6 +35,7 @@ from tests.support.push_support import (
     requests,
     swallowed,
 )
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 LANE = Lane("c-0", "books", "invoices")
 ABSENT = Finding(Verdict.ABSENT)

@@ -13,7 +13,6 @@ from typing import Any, assert_type
 import pytest
 from msgspec import structs
 
-from benchmarks.virtual_service import Answer, Service, no_answer, refusal
 from integration_sdk import Coordinator
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
@@ -22,6 +21,7 @@ from integration_sdk._store.row import Lane, Result, State, Verdict
 from integration_sdk.errors import NotSent, PushInDoubt
 from integration_sdk.models import OutcomeStatus, PushRequest
 from tests.support.push_support import DOCUMENT, coordinator, request
+from tests.support.virtual_service import Answer, Service, no_answer, refusal
 
 
 @pytest.mark.parametrize("status", OutcomeStatus)

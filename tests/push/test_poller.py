@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Held, Proceed, Service, refusal
 from integration_sdk.errors import (
     ApiError,
     ClientClosed,
@@ -22,6 +21,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus, PushRequest, PushStatus
 from tests.support.push_support import Connect, breaking, coordinator, lagging, request, swallowed
+from tests.support.virtual_service import Answer, Asked, Held, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 MOST_PAGES = 200

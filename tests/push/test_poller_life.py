@@ -7,7 +7,6 @@ import gc
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Held, Service
 from integration_sdk import Client
 from integration_sdk.errors import (
     AnswerLost,
@@ -17,6 +16,7 @@ from integration_sdk.errors import (
 )
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Connect, coordinator, request, swallowed
+from tests.support.virtual_service import Answer, Held, Service
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Connect, collect, coordinator, request, requests, unanswered
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks.polling import Measured, Takes, growth_schedule, jain, measure
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
 from tests.support.push_support import Journal, coordinator, request
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 
 def measure_one_by_one(takes: Takes, *, count: int = 150) -> Measured:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import reads, unseen
 from tests.support.push_support import requests
+from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
 
 virtual = pytest.mark.virtual_time
 LAG = 2.0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, refusal
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import slow
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 
 async def found(

@@ -10,7 +10,6 @@ import pytest
 from attrs import evolve
 from msgspec import structs
 
-from benchmarks.virtual_service import Service, refusal
 from integration_sdk import Client, Store
 from integration_sdk._push import outcomes
 from integration_sdk._push.table import new_row
@@ -21,6 +20,7 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import Journal, coordinator, request
 from tests.support.sandbox_support import DELIVERY
+from tests.support.virtual_service import Service, refusal
 
 LANE = Lane("company", "connection", "invoices")
 LIVE = sorted(set(State) - {State.DONE})

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from benchmarks.virtual_service import Service
 from integration_sdk.models import OutcomeStatus
 from tests.support.push_support import Connect, coordinator, listed, request, searches, swallowed
+from tests.support.virtual_service import Service
 
 DAY = 86_400
 HOUR = 3600

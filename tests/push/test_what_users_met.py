@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service, no_answer
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import OutcomeStatus, PushStatus
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import Journal, collect, coordinator, on_record, request, requests
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer
 
 MINUTES = [1, 10, 15, 30, 60, 180, 1440]
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Proceed, Service
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_row
@@ -19,6 +18,7 @@ from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import Journal, coordinator, leave_behind
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk.errors import (
     ConfigurationError,
@@ -21,6 +20,7 @@ from integration_sdk.errors import (
 )
 from tests.support.postgres import Server
 from tests.support.push_support import coordinator
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
 

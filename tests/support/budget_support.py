@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVarTuple
 
-from benchmarks.virtual_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError
 from integration_sdk.testing import VirtualTimeLoop
+from tests.support.virtual_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
 
 Ts = TypeVarTuple("Ts")
 READS = ("get", "list")

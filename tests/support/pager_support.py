@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.virtual_service import Answer, Asked, Service, refusal
 from integration_sdk import Client, Listing, Pager
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 Serve = Callable[[Service], Awaitable[Listing[Any]]]
 """What the fixture ``serve`` is: it takes a service, and returns its list of companies."""

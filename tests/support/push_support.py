@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import structs
 
-from benchmarks.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 from integration_sdk import Client, Coordinator, Store
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._store.journal import Journal as Rows
@@ -22,6 +21,7 @@ from integration_sdk._store.sql import SQLITE, Statement, tables
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError, JournalInUse
 from integration_sdk.models import PushRequest
+from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
 DOCUMENT = Dialect.document()
 Hold = Callable[[list[Row]], Awaitable[None] | None]

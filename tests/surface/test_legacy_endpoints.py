@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.virtual_service import Answer, Service
 from integration_sdk import Client, errors
 from integration_sdk.sandbox import Sandbox
+from tests.support.virtual_service import Answer, Service
 
 pytestmark = pytest.mark.virtual_time
 
