@@ -1,4 +1,4 @@
-"""The guide's web service with four workers: any is killed, each reference is one record."""
+"""The guide's web service with four workers under uvicorn: each reference is one record."""
 
 from __future__ import annotations
 
@@ -22,30 +22,25 @@ from tests.support.postgres import Server
 from tests.support.sandbox_support import DELIVERY
 
 GUIDE = (Path(__file__).parents[2] / "integration_sdk/docs/guides/web-service.md").read_text()
-PROGRAM = next(one for one in GUIDE.split("```python\n") if "reuse_port" in one).split("```")[0]
+PROGRAM = next(one for one in GUIDE.split("```python\n") if "FastAPI(" in one).split("```")[0]
 WORKERS = 4
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Workers:
-    """Processes that serve one port, started again when they are killed."""
+    """Processes that serve one socket, started again when they are killed."""
 
-    def __init__(self, program: Path, environment: dict[str, str]) -> None:
-        self._program, self._environment = program, environment
+    def __init__(self, folder: Path, environment: dict[str, str], listening: socket.socket) -> None:
+        self._folder, self._environment, self._socket = folder, environment, listening.fileno()
         self.running: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
         self.running.append(
             await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(self._program),
+                *(sys.executable, "-m", "uvicorn", "service:app", "--log-level", "warning"),
+                *("--fd", str(self._socket)),
+                pass_fds=(self._socket,),
+                cwd=self._folder,
                 env=os.environ | self._environment,
-                stdout=asyncio.subprocess.DEVNULL,
             )
         )
 
@@ -62,30 +57,31 @@ class Workers:
 
 
 @asynccontextmanager
-async def serving(program: Path, environment: dict[str, str]) -> AsyncIterator[Workers]:
-    workers = Workers(program, environment)
-    try:
-        for _ in range(WORKERS):
-            await workers.start()
-        yield workers
-    finally:
-        for worker in workers.running:
-            if worker.returncode is None:
-                worker.kill()
-                await worker.wait()
+async def serving(folder: Path, environment: dict[str, str]) -> AsyncIterator[tuple[Workers, str]]:
+    with socket.create_server(("127.0.0.1", 0), backlog=500) as listening:
+        workers = Workers(folder, environment, listening)
+        try:
+            for _ in range(WORKERS):
+                await workers.start()
+            yield workers, f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            for worker in workers.running:
+                if worker.returncode is None:
+                    worker.kill()
+                    await worker.wait()
 
 
-async def asked(session: aiohttp.ClientSession, url: str, reference: str) -> str:
-    """Push a delivery until a worker answers, as a caller with retries does."""
+async def asked(session: aiohttp.ClientSession, path: str, reference: str) -> str:
+    """Push a delivery and ask until a worker says how it ended, as a caller with retries does."""
+    record = DELIVERY | {"invoiceNumber": reference}
     while True:
         try:
             async with session.post(
-                url,
-                json=DELIVERY | {"invoiceNumber": reference},
-                headers={"Idempotency-Key": reference},
+                path, json=record, headers={"Idempotency-Key": reference}
             ) as answer:
-                if answer.status in {200, 202}:
-                    return str((await answer.json())["status"])
+                status = (await answer.json())["status"] if answer.status in {200, 202} else ""
+                if status not in {"", "PENDING"}:
+                    return str(status)
         except aiohttp.ClientError:
             pass
         await asyncio.sleep(0.1)
@@ -97,30 +93,23 @@ async def test_each_reference_is_one_record_however_workers_end(
     tmp_path: Path, postgres: Server, pushes: int
 ) -> None:
     """Killed or stopped one after the other, with answers lost: every caller has its answer."""
-    program, port = tmp_path / "service.py", free_port()
-    program.write_text(PROGRAM)
+    (tmp_path / "service.py").write_text(PROGRAM)
     chance = random.Random(3)
     async with Sandbox(companies=5, push_seconds=(0.05, 0.3)) as sandbox:
         sandbox.faults.lose_answer(route="POST", probability=0.03)
         environment = {
             "STORE": await postgres.new_database(),
-            "PORT": str(port),
             "INTEGRATION_SDK_API_KEY": sandbox.api_key,
             "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         }
         async with (
-            serving(program, environment) as workers,
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+            serving(tmp_path, environment) as (workers, url),
+            aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
-            paths = [f"{one.id}/{one.connections[0].id}" for one in sandbox.companies]
+            paths = [f"/{one.id}/{one.connections[0].id}/invoices" for one in sandbox.companies]
             callers = [
-                asyncio.ensure_future(
-                    asked(
-                        session,
-                        f"http://127.0.0.1:{port}/{paths[number % 5]}/invoices",
-                        f"order-{number}",
-                    )
-                )
+                asyncio.ensure_future(asked(session, paths[number % 5], f"order-{number}"))
                 for number in range(pushes)
             ]
             for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
@@ -137,5 +126,5 @@ async def test_each_reference_is_one_record_however_workers_end(
         )
     assert max(sent.values()) == 1
     assert told.total() == pushes
-    assert set(told) <= {"SUCCESS", "PENDING", "IN_DOUBT"}
-    assert told["SUCCESS"] >= pushes / 2
+    assert set(told) <= {"SUCCESS", "IN_DOUBT"}
+    assert told["IN_DOUBT"] <= pushes / 10
