@@ -6,7 +6,9 @@ The second is written as Starlette does it, and called as uvicorn does.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
+import sys
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -14,6 +16,7 @@ from collections.abc import (
     Coroutine,
     Mapping,
     MutableMapping,
+    Sequence,
 )
 from pathlib import Path
 from typing import Any
@@ -171,22 +174,23 @@ async def pushed(shop: Shop) -> tuple[int, dict[str, str]]:
 
 @frozen
 class StoreShop:
-    """The guide's service that pushes under its callers' references, and a caller of it."""
+    """The service of the guide with a store, in FastAPI."""
 
     sandbox: Sandbox
-    caller: aiohttp.ClientSession
+    app: AsgiApp
 
-    async def push(self, reference: str | None, body: Any, books: str = "") -> tuple[int, Any]:
+    async def push(
+        self, reference: str | None, body: object, books: str | None = None
+    ) -> tuple[int, Any]:
         company = self.sandbox.companies[0]
         path = f"/{company.id}/{books or company.connections[0].id}/invoices"
-        headers = {} if reference is None else {"Idempotency-Key": reference}
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.caller.post(URL(path, encoded=True), data=data, headers=headers) as answer:
-            return answer.status, await answer.json()
+        headers = [] if reference is None else [(b"idempotency-key", reference.encode())]
+        status, answer = await called(self.app, "POST", path, body, headers=headers)
+        return status, json.loads(answer)
 
     async def state(self, reference: str) -> Any:
-        async with self.caller.get(f"/pushes/{reference}") as answer:
-            return answer.status, await answer.json() if answer.status == 200 else None
+        status, answer = await called(self.app, "GET", f"/pushes/{reference}")
+        return status, json.loads(answer)
 
 
 @pytest.fixture
@@ -196,15 +200,17 @@ async def store_shop(
     monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
     monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
     monkeypatch.setenv("STORE", str(tmp_path / "pushes.db"))
-    code = next(block for block in GUIDE.split("```python\n") if "reuse_port" in block)
-    written: dict[str, Any] = {"__name__": "service"}
-    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
-    runner = web.AppRunner(written["make_app"](), shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as caller:
-        yield StoreShop(integration_sandbox, caller)
-    await runner.cleanup()
+    code = next(block for block in GUIDE.split("```python\n") if "FastAPI(" in block)
+    (tmp_path / "guide_service.py").write_text(code.split("```")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    app = importlib.import_module("guide_service").app
+    monkeypatch.delitem(sys.modules, "guide_service")
+    async with app.router.lifespan_context(app) as state:
+
+        async def serve(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+            await app({**scope, "state": dict(state)}, receive, send)
+
+        yield StoreShop(integration_sandbox, serve)
 
 
 @pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
@@ -220,42 +226,32 @@ async def test_a_reference_is_pushed_once_and_answered_again(store_shop: StoreSh
     assert await store_shop.state("order-1") == (200, done)
     assert (other[0], other[1]["status"]) == (409, "REJECTED")
     assert len(store_shop.sandbox.pushes) == 1
-    assert await store_shop.state("order-2") == (404, None)
+    assert (await store_shop.state("order-2"))[0] == 404
 
 
 @pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 2))
 async def test_what_is_refused_is_a_422_with_its_reasons(store_shop: StoreShop) -> None:
-    """An unknown connection, a record that is none, and one that the platform refuses."""
+    """An unknown connection, one that is no id, and a record that the platform refuses."""
     nowhere = await store_shop.push("order-1", DELIVERY, "no-such-connection")
-    none = await store_shop.push("order-2", [1])
+    no_id = await store_shop.push("order-2", DELIVERY, "..")
     store_shop.sandbox.faults.fail_next_push("amount must be positive")
     failed = await store_shop.push("order-3", DELIVERY)
 
     assert (nowhere[0], nowhere[1]["status"], nowhere[1]["key"]) == (422, "REJECTED", None)
     assert nowhere[1]["reasons"]
-    assert (none[0], none[1]["status"]) == (422, "INVALID")
+    assert (no_id[0], no_id[1]["status"]) == (422, "INVALID")
+    assert "cannot be part of a path" in no_id[1]["reasons"][0]
     assert (failed[0], failed[1]["status"]) == (422, "FAILED")
     assert "amount must be positive" in failed[1]["reasons"][0]
 
 
-@pytest.mark.parametrize(
-    ("reference", "body", "books", "told"),
-    [
-        (None, DELIVERY, "", "the header Idempotency-Key is missing"),
-        ("order-1", b"{", "", "line 1 column 2"),
-        ("order-1", b"\xff", "", "utf-8"),
-        ("order-1", DELIVERY, "a%2fb", "cannot be part of a path"),
-    ],
-)
+@pytest.mark.parametrize(("reference", "body"), [(None, DELIVERY), ("order-1", [1])])
 @pytest.mark.integration_sandbox(companies=1)
-async def test_a_request_that_is_wrong_is_a_400(
-    store_shop: StoreShop, reference: str | None, body: Any, books: str, told: str
+async def test_a_request_that_is_wrong_sends_nothing(
+    store_shop: StoreShop, reference: str | None, body: object
 ) -> None:
-    """It says what is wrong with it, and nothing is sent."""
-    status, answer = await store_shop.push(reference, body, books)
-
-    assert (status, answer["status"]) == (400, "INVALID")
-    assert told in answer["reasons"][0]
+    """No reference, and a record that is none."""
+    assert (await store_shop.push(reference, body))[0] == 422
     assert store_shop.sandbox.count("POST", "/push/") == 0
 
 
@@ -336,7 +332,13 @@ async def until_left(answering: Coroutine[Any, Any, None], receive: Receive) -> 
 
 
 async def called(
-    app: AsgiApp, method: str, path: str, body: object = None, *, patience: int = 1000
+    app: AsgiApp,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    patience: int = 1000,
+    headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> tuple[int, bytes]:
     """Send one request and return status and body; leave after *patience* pieces."""
     sent: list[Message] = []
@@ -355,7 +357,9 @@ async def called(
             gone.set()
             await asyncio.Event().wait()  # the reader's window is full
 
-    await app({"type": "http", "method": method, "path": path, "headers": []}, receive, send)
+    kind = (b"content-type", b"application/json")
+    scope = {"type": "http", "method": method, "path": path, "headers": [kind, *headers]}
+    await app({**scope, "query_string": b""}, receive, send)
     return sent[0]["status"], b"".join(each.get("body", b"") for each in sent)
 
 
