@@ -12,7 +12,7 @@ from integration_sdk._connection import BankAccounts, Connection
 from integration_sdk._context import DataStatus, RequestContext
 from integration_sdk._http import requests
 from integration_sdk._options_given import Numbers
-from integration_sdk._push.answers import read_full
+from integration_sdk._push.wire import read_full
 from integration_sdk._records.classes import Decode
 from integration_sdk._resources import Listing, Record, Records, Resource
 from integration_sdk.errors import ConfigurationError, Conflict, WaitExpired

@@ -17,7 +17,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
 from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
 from integration_sdk._options.check import PushOptions
-from integration_sdk._push import answers
+from integration_sdk._push.wire import read_any
 from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
 from integration_sdk._text import warn_if_legacy
@@ -168,11 +168,11 @@ class RequestContext:
     async def push(self, request: Request) -> PushOperation:
         """Send *request* and return the push operation in the answer.
 
-        One that cannot be read in full has its key, company and status; see `answers.read_brief`.
+        One that cannot be read in full has its key, company and status; see `read_any`.
         """
         response = responses.check(request, await self.send(request))
         operation: PushOperation = responses.placed(
-            request, response, _read_push, response.body, exact=self.exact
+            request, response, read_any, response.body, exact=self.exact
         )
         return operation
 
@@ -194,10 +194,3 @@ class RequestContext:
         if kind not in self.warned and len(self.warned) < MOST_WARNINGS:
             self.warned.add(kind)
             logger.warning("%s: %s", place, problem)
-
-
-def _read_push(body: bytes, *, exact: bool) -> PushOperation:
-    try:
-        return answers.read_full(body, exact=exact)
-    except MalformedResponse as problem:
-        return answers.read_brief(body, problem)

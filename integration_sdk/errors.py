@@ -28,13 +28,11 @@
     │   └── ServiceUnavailable      503
     ├── PaginationError             a list cannot be read as it should
     │   └── InvalidItem             a record does not fit the model
-    ├── PushError
+    ├── PushError                   alone: a task of the SDK failed; sent pushes continue
     │   ├── InvalidRecord           the record is invalid and was not sent
     │   ├── PushInDoubt             the answer was lost; the push may exist
     │   ├── PushFailed              Failed or TimedOut
-    │   ├── WaitExpired             your wait ended; the push continues
-    │   ├── PollingStopped          the polling loop failed; wait again
-    │   └── PushingStopped          a task of the coordinator failed; sent pushes continue
+    │   └── WaitExpired             your wait ended; the push continues
     ├── PullError                   a pull cannot write, or its files are gone
     └── JournalError                the journal cannot be opened, trusted or written
         ├── JournalInUse            another process or coordinator has it open
@@ -273,7 +271,11 @@ class InvalidItem(PaginationError):
 
 
 class PushError(IntegrationError):
-    """A push did not end in Success. ``operation`` is its last known state, if any."""
+    """A push did not end in Success. ``operation`` is its last known state, if any.
+
+    By itself: a task of the SDK failed, and the cause is chained. Nothing more is sent; sent pushes
+    continue at the service. Wait again, or open a coordinator with the same journal.
+    """
 
     operation: PushOperation | None = None
 
@@ -315,18 +317,6 @@ class PushFailed(PushError):
 
 class WaitExpired(PushError):
     """Your wait ended while the push was Pending. The push continues at the service."""
-
-
-class PollingStopped(PushError):
-    """The polling loop failed; the cause is chained. Waiting again starts a new loop."""
-
-
-class PushingStopped(PushError):
-    """A task of the coordinator failed; the cause is chained.
-
-    Sending stops and all waiters get this error. Sent pushes continue at the service. With a
-    journal, a new coordinator resumes where this one stopped.
-    """
 
 
 class PullError(IntegrationError):

@@ -2,7 +2,7 @@
 
 Read in this order: ``table`` (states, and what one transmission proves), ``holder`` (the life of a
 push), ``carrier`` (one transmission), ``search`` (lost answers, decisions, other workers),
-``evidence`` and ``agreement`` (which listed push is ours), ``polling``, ``wire`` and ``answers``
+``evidence`` and ``agreement`` (which listed push is ours), ``schedule`` and ``polling``, ``wire``
 (the service as pushes see it), ``outcomes`` and ``push`` (what callers get), ``run`` and
 ``coordinator`` (the public block).
 

@@ -21,9 +21,10 @@ from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.statuses import OFFLINE, Scope
-from integration_sdk._push import answers, outcomes
+from integration_sdk._push import outcomes
 from integration_sdk._push.holder import LEFT_BEHIND, Company, Holder, Live, about
 from integration_sdk._push.table import Event, SendResult, classify
+from integration_sdk._push.wire import read_reply
 from integration_sdk._store.row import Evidence, Row, State, folded
 from integration_sdk.errors import (
     AnswerLost,
@@ -134,7 +135,7 @@ class Carriers:
         if isinstance(reply, Response) and reply.ok:
             self.holder.wire.note_dialect(reply.body)
         exact = self.holder.polls.exact
-        result = answers.read_reply(call, reply, unix_time=time.time(), exact=exact)
+        result = read_reply(call, reply, unix_time=time.time(), exact=exact)
         await self._answered(live, result)
         self._look_at(result, began)
 

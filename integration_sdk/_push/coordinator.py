@@ -222,7 +222,7 @@ class Coordinator:
             StoreUnavailable: The database cannot be reached. What is on record is sent when it is
                 back: submit again under the same reference.
             JournalError: The journal cannot be read or written; nothing more is sent.
-            PushingStopped: A bug ended a task of the coordinator; nothing more is sent.
+            PushError: A bug ended a task of the coordinator; nothing more is sent.
             ClientClosed: The block was left, or the client is closed.
         """
         seconds("wait", wait)
@@ -290,7 +290,7 @@ class Coordinator:
             Unauthorized: The API key was refused three times in a row.
             JournalError: The journal cannot be read or written.
             StoreUnavailable: The database cannot be reached; run again under the same references.
-            PushingStopped: A bug ended a task of the coordinator.
+            PushError: A bug ended a task of the coordinator.
             ConfigurationError: *requests* yielded something other than a `PushRequest`.
             CancelledError: A task of the run was cancelled from outside.
             Exception: Whatever *requests* raised.

@@ -49,7 +49,7 @@ from integration_sdk.errors import (
     InvalidRecord,
     JournalError,
     NotSent,
-    PushingStopped,
+    PushError,
     StoreUnavailable,
     fresh_copy,
 )
@@ -676,7 +676,7 @@ class Holder:
 
     def crash(self, crash: BaseException) -> None:
         """End every wait, since it is unknown what is left undone: a bug has ended a task."""
-        error = PushingStopped(
+        error = PushError(
             f"the coordinator failed ({crash!r}); nothing more is sent; sent pushes continue "
             "at the service"
         )

@@ -124,7 +124,7 @@ class Search:
 
     def _budget(self, company: Company) -> float:
         """Return the seconds until the budget allows another listing; workers share it."""
-        now, workers = asyncio.get_running_loop().time(), self.holder.polls.workers
+        now, workers = asyncio.get_running_loop().time(), self.holder.polls.schedule.workers
         waits = [
             company.listed[-count] + span * workers - now
             for count, span in BUDGET
@@ -438,7 +438,7 @@ class Workers:
         holder, journal = self.holder, self.holder.journal
         if journal is None:
             return
-        holder.polls.workers = await journal.beat()
+        holder.polls.schedule.workers = await journal.beat()
         if journal.reconnected:
             await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
         await self._take_over(journal)

@@ -1,29 +1,40 @@
-"""The service as pushes see it: a row as a request, lists down to a mark, and single pushes.
+"""The service as pushes see it: a row as a request, answers, lists of pushes, and single pushes.
 
-Lists and single pushes are read here as evidence. Fractions are then read exactly, since records
-are told apart by every digit.
+A page of a list can hold 5,000 operations, of which a poll needs three fields, so only those are
+decoded. An operation that turns out to be final is decoded in full, from its own bytes, by a fast
+path for the usual answer: only documented names, and no validation messages. Anything else is
+decoded by `shapes.read_operation`.
+
+What is read as evidence has exact fractions, since records are told apart by every digit.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import dropwhile
-from typing import Final, Protocol
+from sys import intern
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
-from attrs import define, evolve, field
+import msgspec
+from attrs import define, evolve, field, frozen
 
 from integration_sdk._http import requests, responses
 from integration_sdk._http.hints import told_time
-from integration_sdk._http.requests import Priority, Request
-from integration_sdk._http.responses import Response
-from integration_sdk._push import answers
+from integration_sdk._http.requests import Phase, Priority, Request
+from integration_sdk._http.responses import Fetch, Reply, Response
 from integration_sdk._push.evidence import Listing
-from integration_sdk._push.table import CREATES
-from integration_sdk._store.row import Row, State
+from integration_sdk._push.table import ACKNOWLEDGED, CREATES, SendResult
+from integration_sdk._records.codec import decode_json, parse_utc
+from integration_sdk._records.shapes import read_operation
+from integration_sdk._store.row import Row, State, folded
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import IntegrationError
-from integration_sdk.models import PushOperation, PushStatus
+from integration_sdk.errors import ApiError, IntegrationError, MalformedResponse
+from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef, Validation
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -31,6 +42,280 @@ FOR_A_MARK: Final = 200
 """Pushes that are listed before a company's first push is sent."""
 PAGE: Final = 500
 MOST_PAGES: Final = 200
+
+
+# One operation
+
+
+class _NoItems(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    errors: tuple[()] | None = None
+    warnings: tuple[()] | None = None
+
+
+class _Ref(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    id: str | None = None
+    data_type: str | None = None
+
+
+class _Change(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    type: str | None = None
+    record_ref: _Ref | None = None
+    attachment_id: str | None = None
+
+
+class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=True):
+    push_operation_key: str
+    company_id: str
+    status: str
+    data_connection_id: str | None = None
+    data_connection_key: str | None = None
+    data_type: str | None = None
+    requested_on_utc: str | None = None
+    completed_on_utc: str | None = None
+    data: dict[str, Any] | None = None
+    validation: _NoItems | None = None
+    timeout_in_minutes: int | None = None
+    status_code: int | None = None
+    error_message: str | None = None
+    changes: tuple[_Change, ...] | None = None
+
+
+_STATUSES: Final = {status.value: status for status in PushStatus}
+_NO_ITEMS: Final = Validation()
+_NO_EXTRA: Final[dict[str, Any]] = {}
+"""Shared by all operations without extra fields, since ten thousand may be open."""
+_read_usual: Final = msgspec.json.Decoder(_Usual).decode
+_read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
+
+
+def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
+    """Return one push operation; *exact* reads the fractions of its ``data`` as Decimal.
+
+    Raises:
+        MalformedResponse: It is not as documented.
+    """
+    try:
+        return _operation(_read_exact(raw) if exact else _read_usual(raw))
+    except (msgspec.DecodeError, ValueError, ArithmeticError, KeyError, RecursionError):
+        return read_operation(decode_json(raw, exact=exact))
+
+
+def _operation(usual: _Usual) -> PushOperation:
+    requested, completed = usual.requested_on_utc, usual.completed_on_utc
+    own, other = usual.data_connection_id, usual.data_connection_key
+    return PushOperation(
+        push_operation_key=usual.push_operation_key,
+        company_id=intern(usual.company_id),
+        data_connection_id=_shared(other if own is None else own),
+        data_type=_shared(usual.data_type),
+        status=_STATUSES[usual.status],
+        raw_status=usual.status,
+        requested_on_utc=None if requested is None else parse_utc(requested),
+        completed_on_utc=None if completed is None else parse_utc(completed),
+        data=usual.data,
+        validation=None if usual.validation is None else _NO_ITEMS,
+        timeout_in_minutes=usual.timeout_in_minutes,
+        status_code=usual.status_code,
+        error_message=usual.error_message,
+        changes=tuple([_change(one) for one in usual.changes]) if usual.changes else (),
+        extra=_NO_EXTRA,
+    )
+
+
+def _change(usual: _Change) -> PushChange:
+    ref = usual.record_ref
+    return PushChange(
+        type=_shared(usual.type),
+        record_ref=None
+        if ref is None
+        else RecordRef(id=ref.id, data_type=_shared(ref.data_type), extra=_NO_EXTRA),
+        attachment_id=usual.attachment_id,
+        extra=_NO_EXTRA,
+    )
+
+
+def _shared(name: str | None) -> str | None:
+    return None if name is None else intern(name)  # ten thousand operations name a few lanes
+
+
+def read_any(raw: bytes, *, exact: bool = False) -> PushOperation:
+    """Return one push operation, as far as it can be read.
+
+    A number that is too large, or half a character, does not keep a push from ending: its key,
+    company and status are left, and ``error_message`` says why the rest is missing.
+
+    Raises:
+        MalformedResponse: These cannot be read either.
+    """
+    try:
+        return read_full(raw, exact=exact)
+    except MalformedResponse as error:
+        problem = error
+    try:
+        told = json.loads(raw.decode(errors="replace"), parse_int=float)
+        key, company, status = told["pushOperationKey"], told["companyId"], told["status"]
+        if not all(isinstance(one, str) and one for one in (key, company, status)):
+            raise problem
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise problem from None
+    return PushOperation(
+        push_operation_key=key,
+        company_id=company,
+        status=_STATUSES.get(status, PushStatus.UNKNOWN),
+        raw_status=status,
+        error_message=f"The rest of the answer cannot be read: {problem}",
+    )
+
+
+# A page of a list
+
+
+class Listed(msgspec.Struct, gc=False):
+    """What a poll looks at, and the time by which a search tells old pushes from new ones."""
+
+    key: str = msgspec.field(name="pushOperationKey")
+    status: str | None = None
+    requested: str | None = msgspec.field(name="requestedOnUtc", default=None)
+
+    def alone(self) -> PushOperation:
+        """Return a push that was there before, or that cannot be read: then it may be any."""
+        try:
+            requested = None if self.requested is None else parse_utc(self.requested)
+        except ValueError:
+            requested = None
+        return PushOperation(
+            push_operation_key=self.key,
+            company_id="",
+            status=PushStatus.UNKNOWN,
+            requested_on_utc=requested,
+        )
+
+
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class _Next(msgspec.Struct):
+    next: msgspec.Raw = _NOTHING
+
+
+class _Envelope(msgspec.Struct):
+    results: list[Listed]
+    links: _Next | None = msgspec.field(name="_links", default=None)
+
+
+class _Raws(msgspec.Struct):
+    results: list[msgspec.Raw]
+
+
+_read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_read_raws: Final = msgspec.json.Decoder(_Raws).decode
+
+
+@frozen
+class PushPage:
+    """One page of a list of pushes.
+
+    Attributes:
+        rows: Key and status of each push, in the service's order.
+        more: Whether there is a next page.
+    """
+
+    rows: list[Listed]
+    more: bool
+    _body: bytes
+
+    def operations(self, indexes: list[int], *, exact: bool = False) -> list[PushOperation | None]:
+        """Decode these rows in full; None for a row that is not as documented."""
+        raws = _read_raws(self._body).results if indexes else []
+        found = list[PushOperation | None]()
+        for index in indexes:
+            try:
+                found.append(read_full(bytes(raws[index]), exact=exact))
+            except MalformedResponse:
+                found.append(None)
+        return found
+
+
+def read_page(body: bytes) -> PushPage:
+    """Return a page of pushes.
+
+    Raises:
+        MalformedResponse: It is no page envelope, or an operation has no key.
+    """
+    try:
+        page = _read_envelope(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedResponse(f"no page of push operations: {error}") from None
+    more = page.links is not None and bytes(page.links.next) != b"null"
+    return PushPage(page.results, more, body)
+
+
+# What came of sending a push
+
+
+def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = False) -> SendResult:
+    """Return what *reply* to *call* says; *exact* reads fractions as Decimal."""
+    if not isinstance(reply, Response):
+        wait = seconds_until(reply.error, unix_time)
+        return SendResult(reply.phase, cause=str(reply.error), retry_after=wait, error=reply.error)
+    operation = error = None
+    body: Mapping[str, object] | None
+    try:
+        if reply.status in ACKNOWLEDGED:
+            operation = read_any(reply.body, exact=exact)
+        body = {"pushOperationKey": operation.key} if operation else _object(reply.body)
+    except MalformedResponse:
+        body = _object(reply.body)
+    if operation is None:
+        error = without_key(call, reply.status) if reply.ok else responses.read_error(call, reply)
+    return SendResult(
+        Phase.ANSWERED,
+        status=reply.status,
+        body=body,
+        retry_after=reply.retry_after,
+        operation=operation,
+        error=error,
+        is_moved=_is_moved(call, reply),
+    )
+
+
+def _is_moved(call: Request, reply: Response) -> bool:
+    """Whether the answer says that its address takes no requests, so that nothing happened.
+
+    A 303 may follow a push that was carried out, and so may a redirect to another path.
+    """
+    if reply.status not in {301, 302}:
+        return False
+    try:
+        return urlsplit(reply.headers.get("Location", "")).path.endswith(call.path)
+    except ValueError:
+        return False
+
+
+def without_key(call: Request, status: int | None) -> MalformedResponse:
+    """Return the error for an answer that names no push of our own."""
+    return MalformedResponse(
+        f"{call.method} {call.path} answered {status} without a push of its own", status=status
+    )
+
+
+def _object(body: bytes) -> Mapping[str, object] | None:
+    try:
+        value = decode_json(body)
+    except MalformedResponse:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def seconds_until(error: IntegrationError, unix_time: float) -> float | None:
+    """Return the seconds until the moment that *error* names; None if it names none."""
+    at = error.retry_at if isinstance(error, ApiError) else None
+    if at is None:
+        return None
+    return max(0.0, (at - datetime.fromtimestamp(unix_time, UTC)).total_seconds())
+
+
+# Requests
 
 
 class Service(Protocol):
@@ -52,26 +337,32 @@ class Service(Protocol):
         ...
 
 
-def page_request(dialect: Dialect, company_id: str, number: int, size: int) -> Request:
-    """Return the request of a page of a company's pushes, newest first."""
-    return requests.list_page(
-        dialect,
-        "pushes.list",
-        page=number,
-        page_size=size,
-        order_by=dialect.newest_first,
-        companyId=company_id,
+async def list_page(
+    send: Fetch, dialect: Dialect, company_id: str, number: int, size: int, *, priority: Priority
+) -> Response:
+    """Return the answer with a page of a company's pushes, newest first."""
+    order, names = dialect.newest_first, {"companyId": company_id}
+    request = requests.list_page(
+        dialect, "pushes.list", page=number, page_size=size, order_by=order, **names
     )
+    return responses.check(request, await send(evolve(request, priority=priority)))
 
 
-def _key_alone(listed: answers.Listed) -> PushOperation:
-    """Return a push that was there before, or that cannot be read: then it may be any."""
-    return PushOperation(
-        push_operation_key=listed.key,
-        company_id="",
-        status=PushStatus.UNKNOWN,
-        requested_on_utc=listed.requested_on_utc,
-    )
+async def get_push(
+    send: Fetch, dialect: Dialect, company_id: str, key: str, priority: Priority, *, exact: bool
+) -> PushOperation:
+    """Read a single push.
+
+    Raises:
+        MalformedResponse: It cannot be read, or is another one, as from a cache.
+    """
+    names = {"companyId": company_id, "pushOperationKey": key}
+    request = requests.to_route(dialect, "pushes.get", **names)
+    answer = responses.check(request, await send(evolve(request, priority=priority)))
+    operation = read_any(answer.body, exact=exact)
+    if folded(operation.key) != folded(key):
+        raise MalformedResponse(f"asked for push {key}, but got {operation.key}, as from a cache")
+    return operation
 
 
 @define(eq=False)
@@ -110,7 +401,7 @@ class Wire:
 
     async def newest(self, company_id: str) -> Listing | None:
         """List a company's newest pushes, their keys and times alone; None if that fails."""
-        return await self._list(company_id, None, frozenset())
+        return await self._list(company_id, None, None)
 
     async def list_back_to(self, company_id: str, rows: Collection[Row]) -> Listing | None:
         """List a company's pushes back past the marks of *rows*; None if that fails.
@@ -120,7 +411,7 @@ class Wire:
         """
         sent = [row for row in rows if row.state is not State.QUEUED]
         if not sent:
-            return await self._list(company_id, None, frozenset(), in_full=True)
+            return await self._list(company_id, None, frozenset())
         marks = [frozenset(row.mark.keys if row.mark else ()) for row in sent]
         union = frozenset[str]().union(*marks)
         until = union if all(marks) else frozenset[str]()  # else to its end
@@ -128,68 +419,49 @@ class Wire:
         return await self._list(company_id, until, old)
 
     async def _list(
-        self,
-        company_id: str,
-        known: frozenset[str] | None,
-        old: frozenset[str],
-        *,
-        in_full: bool = False,
+        self, company_id: str, known: frozenset[str] | None, old: frozenset[str] | None
     ) -> Listing | None:
-        """List until all of *known* have been seen, or to the end; None: as deep as a mark is."""
+        """List until all of *known* have been seen, or to the end; None: as deep as a mark is.
+
+        *old*: Keys of which nothing more is needed; None: of none.
+        """
         found, keys = list[PushOperation](), set[str]()
-        listed_at: int | None = None
+        listed_at: float | None = None
         size, most = (FOR_A_MARK, 1) if known is None else (PAGE, MOST_PAGES)
         for number in range(1, most + 1):
-            answer = await self._page(company_id, number, size)
-            if answer is None:
+            try:
+                where = self.service.send, self.dialect, company_id
+                answer = await list_page(*where, number, size, priority=Priority.PUSH)
+                page = read_page(answer.body)
+                self.note_dialect(answer.body)
+            except IntegrationError as error:
+                logger.debug("the pushes of company %s could not be listed: %s", company_id, error)
                 return None
-            page, at = answer
-            listed_at = at if number == 1 else listed_at
-            full = _in_full(page, old) if in_full or known is not None else {}
+            except Exception:  # of a middleware
+                logger.exception("the pushes of company %s could not be listed", company_id)
+                return None
+            listed_at = told_time(answer.headers) if number == 1 else listed_at
+            full = dict[int, PushOperation | None]()
+            if old is not None:
+                indexes = [at for at, row in enumerate(page.rows) if row.key not in old]
+                full = dict(zip(indexes, page.operations(indexes, exact=True), strict=True))
             # New pushes shift the list: a page may begin with rows of the page before.
             shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
-            found += [full.get(at) or _key_alone(row) for at, row in shown]
+            found += [full.get(at) or row.alone() for at, row in shown]
             keys.update(row.key for row in page.rows)
-            if not page.more:
-                return Listing(tuple(found), whole=True, at=listed_at)
-            if known and known <= keys:
+            if not page.more or (known and known <= keys):
                 break
-        return Listing(tuple(found), whole=False, at=listed_at)
-
-    async def _page(
-        self, company_id: str, number: int, size: int
-    ) -> tuple[answers.PushPage, int | None] | None:
-        request = page_request(self.dialect, company_id, number, size)
-        try:
-            answer = await self.service.send(evolve(request, priority=Priority.PUSH))
-            body = responses.check(request, answer).body
-            self.note_dialect(body)
-            at = told_time(answer.headers)
-            return answers.read_page(body), None if at is None else int(at)
-        except IntegrationError as error:
-            logger.debug("the pushes of company %s could not be listed: %s", company_id, error)
-        except Exception:  # of a middleware
-            logger.exception("the pushes of company %s could not be listed", company_id)
-        return None
+        at = None if listed_at is None else int(listed_at)
+        return Listing(tuple(found), whole=not page.more, at=at)
 
     async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
         """Read pushes one by one; return those that could be read."""
-        found = []
+        found, how = list[PushOperation](), (self.service.send, self.dialect, company_id)
         for key in keys:
-            names = {"companyId": company_id, "pushOperationKey": key}
             try:
-                request = requests.to_route(self.dialect, "pushes.get", **names)
-                answer = responses.check(request, await self.service.send(request))
-                found.append(answers.read_full(answer.body, exact=True))
+                found.append(await get_push(*how, key, Priority.PUSH, exact=True))
             except IntegrationError as error:  # or the key cannot be part of a path
                 logger.debug("push %s could not be read: %s", key, error)
-            except Exception:
+            except Exception:  # of a middleware
                 logger.exception("push %s could not be read", key)
         return found
-
-
-def _in_full(page: answers.PushPage, old: frozenset[str]) -> dict[int, PushOperation]:
-    """Decode the operations of a page that may be new, by row index, as far as they can be."""
-    indexes = [index for index, row in enumerate(page.rows) if row.key not in old]
-    operations = page.operations(indexes, exact=True) if indexes else []
-    return {index: one for index, one in zip(indexes, operations, strict=True) if one}

@@ -48,10 +48,11 @@ from integration_sdk import (
 from integration_sdk._http import requests, responses
 from integration_sdk._http.requests import Request
 from integration_sdk._options_given import CoordinatorOptions
-from integration_sdk._push import answers
 from integration_sdk._push.coordinator import Coordinator
-from integration_sdk._push.polling import Follower, Polls
+from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Push as Handle
+from integration_sdk._push.schedule import Follower
+from integration_sdk._push.wire import read_full
 from integration_sdk._store.row import Lane, Result, Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.errors import (
@@ -61,7 +62,7 @@ from integration_sdk.errors import (
     IntegrationError,
     InvalidRecord,
     JournalError,
-    PushingStopped,
+    PushError,
     ReferenceConflict,
     ServiceUnavailable,
     StoreUnavailable,
@@ -122,6 +123,12 @@ class StubPolls:
     exact: bool = False
     workers: int = 1
     strangers: set[Callable[[str], None]] = Factory(set)
+
+    @property
+    def schedule(self) -> StubPolls:
+        """Its own."""
+        return self
+
     _open: dict[str, tuple[str, Follower]] = Factory(dict)
     _task: asyncio.Task[None] | None = None
 
@@ -158,7 +165,7 @@ class StubPolls:
                     answer = responses.check(request, await self.line.send(request))
                 except IntegrationError:
                     continue
-                operation = answers.read_full(answer.body)
+                operation = read_full(answer.body)
                 if operation.is_final and key in self._open:
                     del self._open[key]
                     follower(key, operation)
@@ -276,14 +283,14 @@ class Program:
             await self._await(push, request.reference or "")
 
     def _failed(self, error: IntegrationError) -> None:
-        if isinstance(error, PushingStopped):
+        if type(error) is PushError:
             self._broke(error)
         elif isinstance(error, STOPPED):
             self.leaving.set()
         elif not isinstance(error, InvalidRecord | ReferenceConflict):
             self.history.violations.append(f"foreign error: {error!r}")
 
-    def _broke(self, error: PushingStopped) -> None:
+    def _broke(self, error: IntegrationError) -> None:
         cause = error.__cause__
         self.history.violations.append(f"broke: {cause!r}")
         self.history.note("".join(traceback.format_exception(cause))[-1500:])
@@ -301,7 +308,7 @@ class Program:
         is_news = isinstance(error, STOPPED) and "refused before" not in str(error)
         if is_news and (not isinstance(error, PASSING) or history.dice.random() < 0.3):
             self.leaving.set()
-        if isinstance(error, PushingStopped):
+        if type(error) is PushError:
             self._broke(error)
         if outcome.status in ENDED and not self._is_own(outcome, intent):
             history.violations.append(f"wrong link: {intent} as it was told")

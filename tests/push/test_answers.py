@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from integration_sdk._push.answers import read_brief, read_full, read_page
+from integration_sdk._push.wire import read_any, read_full, read_page
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.errors import MalformedResponse
@@ -110,9 +110,7 @@ def test_a_page_shows_keys_and_states_and_gives_rows_in_full(
     "body",
     [b"[]", b"{", b'{"pushOperationKey":1,"companyId":"c","status":"Success"}', b'"text"'],
 )
-def test_what_is_no_operation_has_no_brief(body: bytes) -> None:
-    """The first problem is the one that is told."""
-    problem = MalformedResponse("the problem")
-
-    with pytest.raises(MalformedResponse, match="the problem"):
-        read_brief(body, problem)
+def test_what_is_no_operation_is_malformed(body: bytes) -> None:
+    """Without a key, a company and a status nothing is left of it."""
+    with pytest.raises(MalformedResponse):
+        read_any(body)

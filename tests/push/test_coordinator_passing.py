@@ -13,7 +13,7 @@ from integration_sdk import Coordinator, Dialect
 from integration_sdk.errors import (
     AccountExpired,
     IntegrationError,
-    PushingStopped,
+    PushError,
     ServiceUnavailable,
     StoreUnavailable,
     TooManyRequests,
@@ -143,7 +143,7 @@ async def test_a_bug_does_not_pass() -> None:
         told = await asyncio.gather(
             pushed(pushes, ONE), pushed(pushes, OTHER), return_exceptions=True
         )
-        with pytest.raises(PushingStopped):
+        with pytest.raises(PushError):
             await pushes.submit(ONE)
 
     assert AccountExpired in told

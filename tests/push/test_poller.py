@@ -15,7 +15,7 @@ from integration_sdk.errors import (
     Forbidden,
     MalformedResponse,
     NotFound,
-    PollingStopped,
+    PushError,
     Unauthorized,
     WaitExpired,
 )
@@ -223,7 +223,7 @@ async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh(connec
     waits = [client.wait(key, company_id=f"c-{number}") for number, key in enumerate(keys)]
     ended = await asyncio.gather(*waits, return_exceptions=True)
 
-    assert [type(one) for one in ended] == [PollingStopped] * 3
+    assert [type(one) for one in ended] == [PushError] * 3
     assert all(isinstance(one.__cause__, ZeroDivisionError) for one in ended)  # type: ignore[union-attr]  # checked above
 
     crash.clear()

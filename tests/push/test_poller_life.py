@@ -11,7 +11,7 @@ from integration_sdk import Client
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
-    PollingStopped,
+    PushError,
     WaitExpired,
 )
 from integration_sdk.models import OutcomeStatus
@@ -29,7 +29,7 @@ def held(service: Service, number: int = 0) -> Held:
 
 async def told_why(client: Client, key: str) -> type[Exception]:
     """Wait for *key*; return the error that the wait ends with."""
-    with pytest.raises((ClientClosed, PollingStopped)) as caught:
+    with pytest.raises((ClientClosed, PushError)) as caught:
         await client.wait(key, company_id="company")
     return caught.type
 

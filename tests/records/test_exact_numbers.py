@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push.answers import read_full
 from integration_sdk._push.table import new_row
+from integration_sdk._push.wire import read_full
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
