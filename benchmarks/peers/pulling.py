@@ -13,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from benchmarks.peers._frame import Job, pulls
 from integration_sdk import Client, Pull, UnitReceipt
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.reader import open_sink
-from integration_sdk._pull.unit import Batch, Place, Unit
+from integration_sdk._pull.unit import Place, Unit
 from integration_sdk._records import columns
 
 LOADED = (Pull, columns)
@@ -107,18 +107,8 @@ class _Writer:
 
     async def write(self, items: list[bytes]) -> None:
         state = self.unit.state
-        keys = [_Key(str(state.read + n)) for n in range(len(items))]
         after = replace(state, read=state.read + len(items))
-        await self.sink.commit(self.unit, Batch([_Page(keys)], items), after)
-
-
-class _Key(NamedTuple):
-    id: str
-    modified: str | None = None
-
-
-class _Page(NamedTuple):
-    keys: list[_Key]
+        await self.sink.commit(self.unit, items, after)
 
 
 async def _loop(job: Job, companies: list[str], writer: _Writer) -> int:

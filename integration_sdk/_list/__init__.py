@@ -3,5 +3,5 @@
 ``pager`` is the list that users have, ``reader`` one reading of it: it requests pages ahead and
 hands out items. Two walks decide without I/O which page comes next: ``links`` follows the links,
 and knows places in a list; ``changes`` reads what was changed since a moment. ``page`` splits an
-answer, ``batches`` makes Arrow of it.
+answer.
 """

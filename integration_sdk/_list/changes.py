@@ -25,7 +25,7 @@ Assumed: the service's clock does not go back; records of one moment keep their 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2s
 from itertools import pairwise
@@ -38,7 +38,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._list.links import Cursor, Opened, list_error, size_in
 from integration_sdk._list.page import Key, RawPage, read_keys, write_moment
 from integration_sdk._options_given import LARGEST_PAGE
-from integration_sdk._records.codec import parse_utc, to_utc
+from integration_sdk._records.codec import LATEST, parse_utc, to_utc
 from integration_sdk.errors import ConfigurationError, PaginationError
 
 MODIFIED: Final = "modifiedDate"
@@ -47,6 +47,10 @@ MOST_PASSES: Final = 5
 """Attempts to read the records of one moment while they change."""
 _HASH: Final = 5
 """Bytes of the hash of an id, and of that of a content: two make a mark."""
+_NOT_MET: Final = "~"
+"""In place of the moment of a record that only the cursor knows; it sorts behind all moments."""
+_Record = tuple[bytes, str]
+"""A hash of a record's content, and its moment."""
 
 
 def read_moment(value: object) -> str:
@@ -86,23 +90,18 @@ class _Tie:
     """A pass over the records of one moment.
 
     Attributes:
-        which, behind: Comparisons for the records of the moment, and for those behind it.
+        end: The moment behind it.
         page: The page that is read next.
         total: How many records there were when the pass began; None before its first answer.
         grew: Whether there were more later.
         ids: Those that were seen.
     """
 
-    which: str
-    behind: str
+    end: str
     page: int = 1
     total: int | None = None
     grew: bool = False
     ids: set[str | bytes] = Factory(set)
-
-
-_Record = tuple[bytes, str | None]
-"""A hash of a record's content, and its moment; None if only a cursor knows the record."""
 
 
 @define
@@ -144,7 +143,7 @@ class Changes:
         """Return the query of the first page."""
         marks = self.start.marks
         for at in range(0, len(marks), 2 * _HASH):
-            self._known[marks[at : at + _HASH]] = marks[at + _HASH : at + 2 * _HASH], None
+            self._known[marks[at : at + _HASH]] = marks[at + _HASH : at + 2 * _HASH], _NOT_MET
         self._since = self._before = self._asked_from = self.start.query
         return self._from_moment()
 
@@ -156,11 +155,13 @@ class Changes:
 
     def _from_moment(self) -> str:
         """Request all from the moment on, in a page with room for what is known of it."""
-        again = sum(at in {None, self._since} for _, at in self._known.values())
+        again = sum(at in {_NOT_MET, self._since} for _, at in self._known.values())
         return self._query(f">={self._since}", min(self.size + again, self._largest))
 
     def _next_of(self, tie: _Tie) -> str:
-        return self._query(tie.which, min(self.size, self._largest), tie.page)
+        # Not "=", since a service may write more digits of a moment than it compares.
+        comparison = f">={self._since}&&{self.changed_by}<{tie.end}"
+        return self._query(comparison, self.size, tie.page)
 
     def smaller(self, query: str, done: int) -> str | None:
         """Go on from the moment in pages of half the size."""
@@ -183,26 +184,28 @@ class Changes:
         self._asked_from, self._now = self._since, write_moment(page.answered_at)
         keys = read_keys(page.raws, self.changed_by)
         moments = self._moments(keys)
+        contents = [_hash(bytes(raw)) for raw in page.raws]
+        marks = [
+            content if key.id is None else _hash(key.id.encode())
+            for key, content in zip(keys, contents, strict=True)
+        ]
+        last = {mark: n for n, mark in enumerate(marks)}
         raws, fresh = list[Raw](), list[tuple[bytes, _Record]]()
-        for raw, key, moment in zip(page.raws, keys, moments, strict=True):
-            content = _hash(bytes(raw))
-            mark = content if key.id is None else _hash(key.id.encode())
+        for n, (mark, content) in enumerate(zip(marks, contents, strict=True)):
             if mark in self._known and self._known[mark][0] == content:
-                self._known[mark] = content, moment
-            else:
-                fresh.append((mark, (content, moment)))
-                raws.append(raw)
-        if page.size and page.size < size_in(query) and _has_more(page):
-            self._largest = page.size
+                self._known[mark] = content, moments[n]
+            elif last[mark] == n or mark == content:  # of two states of a record, the last counts
+                fresh.append((mark, (content, moments[n])))
+                raws.append(page.raws[n])
         if self._tie is None:
-            following = self._after(page, keys)
+            following = self._after(page, moments)
         else:
             self._tie.ids |= {
                 key.id or bytes(raw) for key, raw in zip(keys, page.raws, strict=True)
             }
             following = self._after_tie(self._tie, page)
         if following is None:  # what was not met was changed or deleted
-            self._known = {mark: one for mark, one in self._known.items() if one[1]}
+            self._known = {m: one for m, one in self._known.items() if one[1] != _NOT_MET}
         self._fresh = fresh
         return Opened(page, raws, following)
 
@@ -212,7 +215,7 @@ class Changes:
         self._fresh = []
         before, self._before = self._before, self._bounded(self._since)
         if self._before > before:
-            self._known = dict(_since(self._known.items(), self._before))
+            self._known = {m: one for m, one in self._known.items() if one[1] >= self._before}
 
     def _bounded(self, moment: str) -> str:
         """Return the place when all from `_asked_from` to *moment* has come, as of `_now`."""
@@ -234,34 +237,30 @@ class Changes:
             raise self._error(f"{what}, but {came} came: the service does not filter by it")
         return moments
 
-    def _after(self, page: RawPage, keys: list[Key]) -> str | None:
-        last = (keys[-1].modified if keys else None) or self._since
-        if last > self._since:
-            self._since, self._passes = last, 0
-        elif _has_more(page):
-            return self._begin_tie({key.written for key in keys})
-        return self._from_moment() if _has_more(page) else None
+    def _after(self, page: RawPage, moments: list[str]) -> str | None:
+        if moments and moments[-1] > self._since:
+            self._since, self._passes = moments[-1], 0
+        elif page.links.next:
+            return self._begin_tie()
+        return self._from_moment() if page.links.next else None
 
-    def _begin_tie(self, texts: set[str | None]) -> str:
+    def _begin_tie(self) -> str:
         """Read the records of the moment by themselves, since they fill a page."""
         self._passes += 1
-        if self._passes > MOST_PASSES or not texts:
+        moment = parse_utc(self._since)
+        if self._passes > MOST_PASSES or moment == LATEST:
             raise self._error(
-                f"more records than a page have {self.changed_by} {self._since}, and they cannot "
-                f"be read by {self.changed_by}=, or change too often"
+                f"more records than a page have {self.changed_by} {self._since}, and they change "
+                "too often, or cannot be filtered by it"
             )
-        text = texts.pop() if len(texts) == 1 else None
-        if text and not re.search(r"\.\d{7}", text):
-            self._tie = _Tie(f"={text}", f">{text}")
-        else:  # what is written with more digits may be compared with fewer
-            end = write_moment(parse_utc(self._since) + timedelta(microseconds=1))
-            self._tie = _Tie(f">={self._since}&&{self.changed_by}<{end}", f">={end}")
+        self._tie = _Tie(write_moment(moment + timedelta(microseconds=1)))
         return self._next_of(self._tie)
 
     def _after_tie(self, tie: _Tie, page: RawPage) -> str:
-        total, size = page.total or 0, page.size or self.size
+        total = page.total or 0
         if tie.total is None:  # page 1 comes again as the last one, if there are others
-            tie.total, tie.page = total, -(-total // size) if total > page.count else 0
+            pages = -(-total // (page.size or self.size))
+            tie.total, tie.page = total, pages if total > page.count else 0
         else:
             tie.page -= 1
         tie.grew |= total > tie.total
@@ -269,7 +268,7 @@ class Changes:
             return self._next_of(tie)
         self._tie = None
         if total and len(tie.ids) >= total and not tie.grew:
-            return self._query(tie.behind, self.size)
+            return self._query(f">={tie.end}", self.size)
         return self._from_moment()
 
     def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
@@ -278,10 +277,10 @@ class Changes:
         if taken >= len(self._fresh):
             moment = self._bounded(self._since)
         elif taken:
-            moment = self._bounded(self._fresh[taken - 1][1][1] or moment)
-        known = dict(_since([*self._known.items(), *self._fresh[:taken]], moment))
-        marks = b"".join(mark + content for mark, (content, _) in known.items())
-        return Cursor(self.start.of, moment, 0, done, opened.page.total, marks)
+            moment = self._bounded(self._fresh[taken - 1][1][1])
+        known = self._known | dict(self._fresh[:taken])
+        marks = b"".join(mark + content for mark, (content, at) in known.items() if at >= moment)
+        return Cursor(self.start.of, moment, 0, done, marks)
 
     def _error(self, what: str) -> PaginationError:
         return list_error(self.request, what, 1)
@@ -289,17 +288,3 @@ class Changes:
 
 def _hash(text: bytes) -> bytes:
     return blake2s(text, digest_size=_HASH).digest()
-
-
-def _since(
-    records: Iterable[tuple[bytes, _Record]], moment: str
-) -> Iterator[tuple[bytes, _Record]]:
-    """Yield the records of *moment* and later, and those of which only the cursor says so."""
-    return (one for one in records if one[1][1] is None or one[1][1] >= moment)
-
-
-def _has_more(page: RawPage) -> bool:
-    links = page.links
-    if any((links.self_, links.current, links.next, links.previous)):
-        return links.next is not None
-    return page.count >= (page.size or 1)

@@ -24,8 +24,6 @@ from integration_sdk.errors import ConfigurationError, PaginationError
 
 MOST_EMPTY: Final = 1_000
 """Empty pages in a row that are followed."""
-LONGEST_LINK: Final = 1 << 15
-"""Characters; more than servers take."""
 _NUMBER: Final = re.compile(r"(?:^|(?<=&))page=(\d{1,18})(?=&|$)")
 _SIZE: Final = re.compile(r"(?:^|(?<=&))pageSize=(\d{1,4})(?=&|$)")
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
@@ -43,7 +41,6 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
         query: Of the page that holds the next item; of a list of changes, the moment.
         skip: Items of that page that were handed out.
         done: Items handed out so far, earlier runs included.
-        total: ``totalResults`` as last answered.
         marks: Of changes: hashes, 8 bytes each, of what was handed out from the moment on.
     """
 
@@ -51,7 +48,6 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
     query: str
     skip: int = 0
     done: int = 0
-    total: int | None = None
     marks: bytes = b""
 
     def __str__(self) -> str:
@@ -202,9 +198,8 @@ class Links:
 
     def _read(self, href: str, query: str, page: int | None) -> str:
         """Return the query of a link that stays at this list."""
-        fault = "is too long" if len(href) > LONGEST_LINK else "leads away from this list"
-        if len(href) > LONGEST_LINK or not self._stays(href):
-            what = f"its next link {href!r:.500} {fault}; it was not followed"
+        if not self._stays(href):
+            what = f"its next link {href!r:.500} leads away from this list; it was not followed"
             raise list_error(self.request, f"page {page}: {what}", page)
         following = quote(URL(href, encoded=True).raw_query_string, safe=_SENT_AS_IT_IS)
         names = {name for name, _ in parse_qsl(following, True)}
@@ -249,8 +244,6 @@ class Links:
 
     def place(self, query: str, taken: int, opened: Opened, done: int) -> Cursor:
         """Return the place behind the first *taken* items of a page, of *done* in all."""
-        skip = opened.page.count - len(opened.raws) + taken
-        at = (query, skip)
         if taken == len(opened.raws) and opened.following is not None:
-            at = (opened.following, 0)
-        return Cursor(self.start.of, *at, done, opened.page.total)
+            return Cursor(self.start.of, opened.following, 0, done)
+        return Cursor(self.start.of, query, opened.page.count - len(opened.raws) + taken, done)

@@ -18,13 +18,12 @@ from attrs import Factory, field, frozen
 from msgspec import Raw
 
 from integration_sdk._http.responses import Response
-from integration_sdk._records.codec import mended, parse_utc, without_halves
+from integration_sdk._records.codec import LATEST, mended, parse_utc, without_halves
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import Links
 
 PIECE: Final = 1 << 20
 """Bytes of a large page that are split at a time; about 10 ms for the smallest items."""
-LATEST: Final = datetime.max.replace(tzinfo=UTC)
 _MOST: Final = 2**63 - 1
 _RESULTS: Final = re.compile(rb'\s*\{[^{\[]*"results"\s*:\s*\[')
 
@@ -163,12 +162,10 @@ class Key(NamedTuple):
         id: As text; None if it has none.
         modified: When it was changed: UTC with microseconds, a text that sorts as moments do;
             None if it does not say.
-        written: *modified* as the service wrote it.
     """
 
     id: str | None = None
     modified: str | None = None
-    written: str | None = None
 
 
 def read_keys(raws: Sequence[Raw | bytes], modified: str) -> list[Key]:
@@ -193,7 +190,7 @@ def _key(read: Any, raw: Raw | bytes) -> Key:
             return Key()
     identity = str(found.id) if isinstance(found.id, str | int) else None
     try:
-        return Key(identity, write_moment(parse_utc(found.modified)), found.modified)
+        return Key(identity, write_moment(parse_utc(found.modified)))
     except (TypeError, ValueError):
         return Key(identity)
 

@@ -8,14 +8,12 @@ from contextlib import aclosing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from attrs import frozen
-
 from integration_sdk._checks import needed, one_of, whole_number
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._http.responses import Fetch
 from integration_sdk._list.changes import MODIFIED, Changes, filter_text, read_moment
 from integration_sdk._list.links import Cursor, Links, fingerprint, in_smaller_pages, read_cursor
-from integration_sdk._list.page import Key, RawPage, read_keys
+from integration_sdk._list.page import RawPage
 from integration_sdk._list.reader import ListReport, Reading
 from integration_sdk._options_given import ListOptions, Numbers
 from integration_sdk._records.classes import RAW, Decode, ItemReader
@@ -24,19 +22,6 @@ from integration_sdk.models import ListPage
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-@frozen
-class RawItems:
-    """The items of a page that were not handed out before, as the service wrote them."""
-
-    items: list[bytes]
-    _changed_by: str
-
-    @property
-    def keys(self) -> list[Key]:
-        """What each item says of itself."""
-        return read_keys(self.items, self._changed_by)
 
 
 class Pager(Generic[T_co]):
@@ -97,12 +82,12 @@ class Pager(Generic[T_co]):
         """
         return _items(self._read(reader=RAW))
 
-    async def raw_pages(self) -> AsyncGenerator[RawItems]:
+    async def raw_pages(self) -> AsyncGenerator[list[bytes]]:
         """Iterate over the items of each page as bytes, for a pull."""
         reading = self._read()
         async with aclosing(reading.pages()) as pages:
             async for _ in pages:
-                yield RawItems(reading.take(), self._changed_by)
+                yield reading.take()
 
     async def pages(self) -> AsyncGenerator[ListPage[T_co]]:
         """Iterate over the pages, including empty ones."""
@@ -128,9 +113,7 @@ class Pager(Generic[T_co]):
         needed("pyarrow", "arrow", "arrow()")
         whole_number("rows", rows, 1, 2**31 - 1)
         one_of("numbers", numbers, ("decimal", "float"))
-        from integration_sdk._list.batches import batches  # noqa: PLC0415 - an extra
-
-        return batches(self.raw(), rows, numbers)
+        return _batches(self.raw(), rows, numbers)
 
     def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""
@@ -144,9 +127,7 @@ class Pager(Generic[T_co]):
 
     async def first(self) -> T_co | None:
         """Return the first item, or None if the list is empty."""
-        async with aclosing(_items(self._read(prefetch=0))) as items:
-            item: T_co | None = await anext(items, None)
-            return item
+        return next(iter(await self.collect(1)), None)
 
     async def one(self) -> T_co:
         """Return the first item.
@@ -154,10 +135,8 @@ class Pager(Generic[T_co]):
         Raises:
             NotFound: The list is empty.
         """
-        async with aclosing(_items(self._read(prefetch=0))) as items:
-            item: T_co
-            async for item in items:
-                return item
+        for item in await self.collect(1):
+            return item
         raise NotFound("This list is empty: one() needs an item; first() gives None instead")
 
     async def collect(self, limit: int | None = None) -> list[T_co]:
@@ -274,13 +253,29 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
     async with aclosing(reading.pages()) as pages:
         async for values in pages:
             results: list[Any] = []
-            reading.held = 0
+            reading.is_filling = True
             while count := reading.left:
                 try:
                     results.extend(islice(values, count))
                 except Exception as error:  # a model's own code may raise anything
                     results.extend(reading.recovered(error))
                 await asyncio.sleep(0)
-            reading.held = None
-            if reading.opened is not None:
-                yield _page(reading.opened.page, results, str(reading.cursor))
+            reading.is_filling = False
+            yield _page(reading.opened.page, results, str(reading.cursor))
+
+
+async def _batches(
+    items: AsyncGenerator[bytes], rows: int, numbers: Numbers
+) -> AsyncGenerator[Any]:
+    from integration_sdk._records.columns import Kinds, batch  # noqa: PLC0415 - an extra
+
+    kinds: Kinds = {}
+    waiting: list[bytes] = []
+    async with aclosing(items):
+        async for item in items:
+            waiting.append(item)
+            if len(waiting) == rows:
+                yield await asyncio.to_thread(batch, waiting, kinds, numbers)
+                waiting = []
+        if waiting:
+            yield await asyncio.to_thread(batch, waiting, kinds, numbers)

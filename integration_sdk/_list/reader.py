@@ -25,7 +25,6 @@ from integration_sdk._list.page import RawPage, read_page
 from integration_sdk._options_given import MIB, ListOptions
 from integration_sdk._records.classes import ItemReader
 from integration_sdk._records.codec import mended
-from integration_sdk._system import current_task_cancelled
 from integration_sdk._text import warn_if_legacy
 from integration_sdk.errors import (
     IntegrationError,
@@ -84,12 +83,12 @@ class Reading:
     walk: Links | Changes
     limit: float
     prefetch: int
-    opened: Opened | None = field(init=False, default=None)
+    opened: Opened = field(init=False, default=Opened(RawPage(), (), None))
     """The current page."""
     query: str = field(init=False, default="")
     """The query of the current page."""
-    held: int | None = field(init=False, default=None)
-    """Where the place stays while a page of items is being filled."""
+    is_filling: bool = field(init=False, default=False)
+    """Whether items are collected into a page, which is not handed out yet."""
     _items: Iterator[Raw] = field(init=False, default=iter(()))
     _done: int = field(init=False, default=0)
     """Items of the list before the current page."""
@@ -113,7 +112,7 @@ class Reading:
     @property
     def taken(self) -> int:
         """Items of the current page that were taken."""
-        return len(self.opened.raws) - length_hint(self._items) if self.opened else 0
+        return len(self.opened.raws) - length_hint(self._items)
 
     @property
     def left(self) -> int:
@@ -122,20 +121,22 @@ class Reading:
         return int(min(length_hint(self._items), room, SLICE))
 
     @property
+    def _handed(self) -> int:
+        """Items of the current page that were handed out."""
+        return 0 if self.is_filling else self.taken
+
+    @property
     def cursor(self) -> Cursor:
         """The place behind the last item that was handed out."""
-        if self._stopped is not None:
-            return self._stopped
-        if self.opened is None:
-            return self.walk.start
-        taken = self.taken if self.held is None else self.held
-        return self.walk.place(self.query, taken, self.opened, self._done + taken)
+        if self._stopped is not None or not self._counts.pages:
+            return self._stopped or self.walk.start
+        done = self._done + self._handed
+        return self.walk.place(self.query, self._handed, self.opened, done)
 
     @property
     def report(self) -> ListReport:
         """Counts so far."""
-        taken = self.taken if self.held is None else self.held
-        return evolve(self._counts, items=self._counts.items + taken - self._unfit)
+        return evolve(self._counts, items=self._counts.items + self._handed - self._unfit)
 
     # Reading
 
@@ -157,8 +158,7 @@ class Reading:
                 if opened.problem is not None and self.report.items < self.limit:
                     raise opened.problem
                 following = opened.following
-            if following is None:
-                self._compare_with_total()
+            self._compare_with_total(following)
         except IntegrationError as error:
             error.cursor = error.cursor or str(self.cursor)
             raise
@@ -166,7 +166,7 @@ class Reading:
             await self._end()
 
     def _turn_to(self, opened: Opened, query: str) -> None:
-        counts, past = self._counts, len(self.opened.raws) if self.opened else 0
+        counts, past = self._counts, len(self.opened.raws)
         counts.items += past - self._unfit
         counts.pages += 1
         if opened.page.total is not None:
@@ -176,9 +176,10 @@ class Reading:
         self._unfit = 0
         self.opened, self.query, self._items = opened, query, iter(opened.raws)
 
-    def _compare_with_total(self) -> None:
+    def _compare_with_total(self, following: str | None) -> None:
         total, done = self._counts.total, self._done + self.taken
-        if isinstance(self.walk, Links) and total is not None and done < total:
+        is_end = following is None and self.taken == len(self.opened.raws)
+        if is_end and isinstance(self.walk, Links) and total is not None and done < total:
             logger.warning("%s ended after %d of %d items", self.request, done, total)
 
     def take(self) -> list[bytes]:
@@ -186,34 +187,24 @@ class Reading:
         room = self.limit - self._counts.items - self.taken
         return [bytes(raw) for raw in islice(self._items, int(min(length_hint(self._items), room)))]
 
-    def recovered(self, error: Exception) -> Iterator[Any]:
-        """Yield the item whose decoding raised *error* if only its text is broken.
+    def recovered(self, error: Exception) -> list[Any]:
+        """Return the item whose decoding raised *error* if only its text is broken.
 
         Raises:
             InvalidItem: It does not fit the model, and there is no ``on_invalid``.
         """
-        if self.opened is None:
-            raise error
         raw = bytes(self.opened.raws[self.taken - 1])
-        text = mended(raw)
-        if text != raw:
-            try:
-                yield next(self.reader.values(iter([text])))
-            except Exception as another:
-                error = another
-            else:
-                return
-        self._unfit_item(self.opened, error)
-
-    def _unfit_item(self, opened: Opened, error: Exception) -> None:
-        index = opened.page.count - len(opened.raws) + self.taken - 1
-        number, request = opened.page.number, self.request
-        raw = bytes(opened.raws[self.taken - 1])
+        try:
+            return [self.reader.decode(mended(raw))]
+        except Exception as another:
+            error = another
+        page, request = self.opened.page, self.request
+        index = page.count - len(self.opened.raws) + self.taken - 1
         what, path = self.reader.reason(raw, error)
         invalid = InvalidItem(
-            f"{request}, page {number}, item {index}: {what} at {path}; "
+            f"{request}, page {page.number}, item {index}: {what} at {path}; "
             "correct the model, or pass on_invalid= to go on without such items",
-            page=number,
+            page=page.number,
             index=index,
             item_path=path,
             raw=raw,
@@ -225,6 +216,7 @@ class Reading:
         if self.options.on_invalid is None:
             raise invalid from error
         self.options.on_invalid(invalid)
+        return []
 
     # Requesting
 
@@ -276,14 +268,9 @@ class Reading:
         if self._ahead:
             _, task = self._ahead.popleft()
             self._top_up(1)
-            try:
-                outcome = await task
-            except asyncio.CancelledError:
-                if current_task_cancelled():
-                    raise
-            else:
-                if not (isinstance(outcome, IntegrationError) and outcome.attempts == 0):
-                    return outcome
+            outcome = await task
+            if not (isinstance(outcome, IntegrationError) and outcome.attempts == 0):
+                return outcome
         return await self._fetch(query, self.request.priority)
 
     async def _fetch(self, query: str, priority: Priority) -> Response | Exception:

@@ -27,7 +27,7 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from integration_sdk._checks import needed
-from integration_sdk._pull.unit import Batch, Moved, Place, State, Unit
+from integration_sdk._pull.unit import Moved, Place, State, Unit, clean
 from integration_sdk._system import lock, sync_directory, unlock
 from integration_sdk.errors import ConfigurationError, PullError
 
@@ -157,11 +157,11 @@ class Folder:
         unit.state = state
         return True
 
-    async def commit(self, unit: Unit, batch: Batch, after: State) -> None:
+    async def commit(self, unit: Unit, items: list[bytes], after: State) -> None:
         """Write a part and the state that counts it, and show a generation that is whole."""
-        await self._do(self._commit, unit, batch, after)
+        await self._do(self._commit, unit, items, after)
 
-    def _commit(self, unit: Unit, batch: Batch, after: State) -> None:
+    def _commit(self, unit: Unit, items: list[bytes], after: State) -> None:
         place, shown, staged = self._places(unit.place)
         before = unit.state
         if (place.read_text() if place.exists() else "") != unit.saved:
@@ -169,10 +169,10 @@ class Folder:
         if after.generation != before.generation:
             shutil.rmtree(staged, ignore_errors=True)
             unit.receipt.rows = unit.receipt.rows if before.is_live else 0
-        if batch.items:
-            unit.receipt.mended += batch.clean()
-            self._add(unit, batch, shown if before.is_live else staged, staged)
-            unit.receipt.rows += len(batch.items)
+        if items:
+            unit.receipt.mended += clean(items)
+            self._add(unit, items, shown if before.is_live else staged, staged)
+            unit.receipt.rows += len(items)
             after = replace(after, parts=before.parts + 1)
         if after.live != before.live:
             self._save(unit, place, replace(after, live=before.live))
@@ -204,7 +204,7 @@ class Folder:
 
     # Parts
 
-    def _add(self, unit: Unit, batch: Batch, folder: Path, staged: Path) -> None:
+    def _add(self, unit: Unit, items: list[bytes], folder: Path, staged: Path) -> None:
         """Write the next part of *folder*, whole or not at all."""
         for one in (folder, staged):
             one.mkdir(parents=True, exist_ok=True)
@@ -213,9 +213,9 @@ class Folder:
         try:
             with new.open("wb") as file:
                 if self.format == "parquet":
-                    self._write_parquet(file, unit.place.data_type, batch.items)
+                    self._write_parquet(file, unit.place.data_type, items)
                 else:
-                    write_lines(file, batch.items, self.compression)
+                    write_lines(file, items, self.compression)
                 file.flush()
                 os.fsync(file.fileno())
             new.rename(folder / ".".join(filter(None, (name, self.format, self.compression))))

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from itertools import chain
+from typing import Any
 
 from attrs import define, evolve, field
 
@@ -30,8 +31,6 @@ from integration_sdk.errors import (
 )
 
 logger = logging.getLogger("integration_sdk.pull")
-COMPANIES_AT_ONCE: Final = 8
-"""Companies whose connections are listed at a time."""
 
 
 @define(eq=False, repr=False)
@@ -179,7 +178,7 @@ class Pull:
         Raises:
             ConfigurationError: There is no such company or type; the target is another account's.
         """
-        options, limit = self._options, asyncio.Semaphore(COMPANIES_AT_ONCE)
+        options = self._options
         listed = Companies(self._context, "companies.list").list(page_size=PAGE_SIZE)
         companies = {company["id"]: company async for company in listed}
         if held and companies and held.isdisjoint(companies):
@@ -190,16 +189,9 @@ class Pull:
         for data_type in options.data_types:
             if not self._is_below_connection(data_type):
                 self._context.dialect.data_name(data_type, below="company")
-
-        async def find(company_id: str, data_type: str) -> list[Unit]:
-            async with limit:
-                return await self._units_of(companies[company_id], data_type)
-
-        pairs = [
-            (one, type_) for type_ in options.data_types for one in options.companies or companies
-        ]
-        found = await asyncio.gather(*(find(*pair) for pair in pairs))
-        self._units = [unit for units in found for unit in units]
+        chosen = [companies[one] for one in options.companies or companies]
+        finding = [self._units_of(one, type_) for type_ in options.data_types for one in chosen]
+        self._units = list(chain.from_iterable(await asyncio.gather(*finding)))
 
     async def _units_of(self, company: dict[str, Any], data_type: str) -> list[Unit]:
         """Return a unit for the company, or for each of its connections, or of their accounts."""

@@ -19,7 +19,7 @@ from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
-from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, Unit, Unusable
+from integration_sdk._pull.unit import ATTEMPTS, Moved, Unit, Unusable
 from integration_sdk._resources import Listing, Records
 from integration_sdk._store.postgres import is_url, shown
 from integration_sdk.errors import (
@@ -110,7 +110,7 @@ class UnitReader:
 
     async def _renew(self, unit: Unit, *, snapshot: bool) -> None:
         unit.whole = unit.state if unit.state.is_live and not self._options.full else None
-        await to_the_end(self._sink.commit(unit, Batch(), unit.state.renewed(snapshot=snapshot)))
+        await to_the_end(self._sink.commit(unit, [], unit.state.renewed(snapshot=snapshot)))
 
     async def _read_on(self, unit: Unit) -> None:
         unit.pager = pager = self._records(unit).list(
@@ -119,18 +119,17 @@ class UnitReader:
             page_size=PAGE_SIZE,
             max_bytes=self._list_bytes,
         )
-        batch, size, failed = Batch(), 0, None
+        items, size, failed = list[bytes](), 0, None
         writing: asyncio.Task[None] | None = None
         try:
             async with aclosing(pager.raw_pages()) as pages:
-                async for page in pages:
-                    batch.pages.append(page)
-                    batch.items += page.items
-                    size += sum(map(len, page.items))
+                async for some in pages:
+                    items += some
+                    size += sum(map(len, some))
                     if size >= self._part_bytes:
                         await to_the_end(writing)
-                        writing = asyncio.create_task(self._write(unit, batch, pager.cursor))
-                        batch, size = Batch(), 0
+                        writing = asyncio.create_task(self._write(unit, items, pager.cursor))
+                        items, size = [], 0
         except (BadRequest, PaginationError):
             raise
         except IntegrationError as error:  # what was read before it is kept
@@ -139,25 +138,27 @@ class UnitReader:
             unit.receipt.requests += pager.report.requests
             unit.receipt.waits += pager.report.waits
             await to_the_end(writing)
-        await to_the_end(self._write(unit, batch, pager.cursor, is_end=failed is None))
+        await to_the_end(self._write(unit, items, pager.cursor, is_end=failed is None))
         if failed is not None:
             raise failed
 
-    async def _write(self, unit: Unit, batch: Batch, cursor: str, *, is_end: bool = False) -> None:
+    async def _write(
+        self, unit: Unit, items: list[bytes], cursor: str, *, is_end: bool = False
+    ) -> None:
         state, digest = unit.state, ""
         if state.snapshot and is_end and not state.read:  # else it is written anew each time
-            digest = sha256(b"\n".join(batch.items)).hexdigest()
+            digest = sha256(b"\n".join(items)).hexdigest()
         after = replace(
             state,
             cursor=None if state.snapshot else cursor,
-            read=state.read + len(batch.items),
+            read=state.read + len(items),
             live=state.generation if is_end else state.live,
             digest=digest,
         )
         if digest and unit.whole is not None and unit.whole.digest == digest:
-            batch, after = Batch(), unit.whole  # what is shown is the same
+            items, after = [], unit.whole  # what is shown is the same
         if after != state:
-            await self._sink.commit(unit, batch, after)
+            await self._sink.commit(unit, items, after)
 
     async def _is_dated(self, unit: Unit) -> bool:
         """Return whether all records can be read by changes: a filter omits those without a date.

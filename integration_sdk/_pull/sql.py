@@ -18,8 +18,10 @@ import msgspec
 from attrs import define, field
 
 from integration_sdk._checks import needed
+from integration_sdk._list.changes import MODIFIED
+from integration_sdk._list.page import read_keys
 from integration_sdk._pull.databases import DuckDb, Postgres, quoted
-from integration_sdk._pull.unit import ATTEMPTS, Batch, Moved, State, Unit, Unusable
+from integration_sdk._pull.unit import ATTEMPTS, Moved, State, Unit, Unusable, clean
 from integration_sdk.errors import ConfigurationError, IntegrationError
 
 logger = logging.getLogger("integration_sdk.pull")
@@ -107,12 +109,12 @@ class SqlSink:
             unit.state = msgspec.json.decode(unit.saved, type=State) if found else State()
             return True
 
-    async def commit(self, unit: Unit, batch: Batch, after: State) -> None:
+    async def commit(self, unit: Unit, items: list[bytes], after: State) -> None:
         """Merge records and record the state, in one transaction."""
         data, written, data_type = None, 0, unit.place.data_type
-        if batch.items:
-            unit.receipt.mended += await asyncio.to_thread(batch.clean)
-            data = await self._packed(data_type, batch, unit.state.read)
+        if items:
+            unit.receipt.mended += await asyncio.to_thread(clean, items)
+            data = await self._packed(data_type, items, unit.state.read)
         async with self._connected() as db:
             if unit.session != db.session:  # the lock went with the connection
                 raise Moved
@@ -190,12 +192,12 @@ class SqlSink:
                     logger.warning(what, self, table, len(gone))
         self._tables[data_type] = learned
 
-    async def _packed(self, data_type: str, batch: Batch, before: int) -> Any:
+    async def _packed(self, data_type: str, items: list[bytes], before: int) -> Any:
         """Return the records as Arrow table, with columns that the database has."""
         while True:  # again with what other processes have taught meanwhile
             known = self._tables[data_type]
             learned = Table(dict(known.kinds), dict(known.columns))
-            data = await asyncio.to_thread(packed, batch, learned, before)
+            data = await asyncio.to_thread(packed, items, learned, before)
             if learned == known:
                 return data
             await self._learn(data_type, known, learned)
@@ -219,8 +221,8 @@ class SqlSink:
             self._tables[data_type] = latest
 
 
-def packed(batch: Batch, learned: Table, before: int) -> Any:
-    """Return an Arrow table of *batch*, with the last record of each id, and learn its columns.
+def packed(items: list[bytes], learned: Table, before: int) -> Any:
+    """Return an Arrow table of *items*, with the last record of each id, and learn its columns.
 
     A record without an id has its number in the list as id; *before* were read before these.
     """
@@ -228,21 +230,20 @@ def packed(batch: Batch, learned: Table, before: int) -> Any:
 
     from integration_sdk._records.columns import table  # noqa: PLC0415 - needs pyarrow
 
-    flat = table(batch.items, learned.kinds)
+    flat = table(items, learned.kinds)
     for name, kind in zip(flat.column_names, map(str, flat.schema.types), strict=True):
         is_json = learned.kinds.get(name) == "json" or name.endswith("__json")
         is_usable = name.lower() not in _RESERVED and len(name.encode()) <= LONGEST_NAME
         if is_usable and len(learned.columns) < MOST_COLUMNS:
             learned.columns.setdefault(name, _TYPES.get(kind, "json" if is_json else "text"))
     ids: dict[str, int] = {}
-    keys = [key.id for page in batch.pages for key in page.keys]
-    for n, key in enumerate(keys):
-        id_ = f"(no id) {before + n}" if key is None else key.replace("\0", "")
+    for n, key in enumerate(read_keys(items, MODIFIED)):
+        id_ = f"(no id) {before + n}" if key.id is None else key.id.replace("\0", "")
         if len(id_) > LONGEST_ID:  # more than an index holds
             id_ = id_[:LONGEST_ID] + md5(id_.encode(), usedforsecurity=False).hexdigest()
         ids.pop(id_, None)
         ids[id_] = n
-    records = pa.array(batch.items, pa.binary()).cast(pa.string())
+    records = pa.array(items, pa.binary()).cast(pa.string())
     data = flat.select([name for name in flat.column_names if name in learned.columns])
     data = data.append_column("record", records).take(pa.array(ids.values(), pa.int64()))
     return data.append_column("id", pa.array(ids, pa.string()))

@@ -166,26 +166,19 @@ class Unit:
     pager: Any = None
 
 
-@define(eq=False)
-class Batch:
-    """Records that are committed together, as a reader gives them by *pages*."""
-
-    pages: list[Any] = Factory(list)
-    items: list[bytes] = Factory(list)
-
-    def clean(self) -> int:
-        """Make each item a line of text that every JSON reader takes; count those with odd text."""
-        odd = 0
-        for n, item in enumerate(self.items):
-            line = item.replace(b"\n", b" ") if b"\n" in item else item  # in texts it is escaped
-            try:
-                is_text = line.isascii() or bool(line.decode())
-            except UnicodeDecodeError:
-                is_text = False
-            # Half of a surrogate pair is read by some, and stops others.
-            self.items[n] = mended(line) if not is_text or rb"\ud" in line.lower() else line
-            odd += self.items[n] != line
-        return odd
+def clean(items: list[bytes]) -> int:
+    """Make each item a line of text that every JSON reader takes; count those with odd text."""
+    odd = 0
+    for n, item in enumerate(items):
+        line = item.replace(b"\n", b" ") if b"\n" in item else item  # in texts it is escaped
+        try:
+            is_text = line.isascii() or bool(line.decode())
+        except UnicodeDecodeError:
+            is_text = False
+        # Half of a surrogate pair is read by some, and stops others.
+        items[n] = mended(line) if not is_text or rb"\ud" in line.lower() else line
+        odd += items[n] != line
+    return odd
 
 
 class Moved(Exception):

@@ -6,7 +6,6 @@ is imported with the first class, since a program that reads dicts does not need
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable
 from datetime import date, datetime
@@ -30,11 +29,15 @@ import msgspec
 from cattrs import Converter, transform_error
 from cattrs.gen import make_dict_structure_fn, override
 
-from integration_sdk._records.codec import Numbers, parse_utc
+from integration_sdk._options_given import Numbers
+from integration_sdk._records.codec import parse_utc
 from integration_sdk._records.pydantic_models import is_pydantic
-from integration_sdk._records.writing import is_struct, json_names
+from integration_sdk._records.writing import is_made, is_struct, json_names
 
-_PRIMITIVES: Final = frozenset({str, int, float, bool, Decimal, NoneType})
+Hook = Callable[[Any, Any], Any]
+"""Makes a value of the class that it is given, which may be derived, such as an enumeration."""
+_ORDER: Final = (Decimal, float, int, bool, str)
+"""Plain values; in a union, others are read as the first if that is a fraction, or the only one."""
 _DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 """A day as the service writes it, with or without midnight. Any other time would be lost."""
 _read: Final = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -63,15 +66,15 @@ def _words(error: BaseException, _: Any) -> str:
 @lru_cache(4)
 def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
     converter = Converter(detailed_validation=detailed)
-    plain = _with_floats if numbers == "float" else _as_it_is
     for kind, read in _STRICT.items():
         converter.register_structure_hook(kind, read)
+    plain = _with_floats if numbers == "float" else lambda value: value
     converter.register_structure_hook_func(
         lambda kind: kind in {Any, object}, lambda value, _: plain(value)
     )
-    converter.register_structure_hook_func(_is_choice, _read_choice)
     for is_one, build in (
-        (_is_made, _build),
+        (_is_choice, _choice),
+        (is_made, _build),
         (is_typeddict, _build_from_members),
         (is_struct, _build_from_members),
         (is_pydantic, _refuse),
@@ -80,39 +83,29 @@ def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
     return converter
 
 
-def _is_made(kind: Any) -> bool:
-    """Whether *kind* is an attrs class or dataclass, with type arguments or without."""
-    kind = get_origin(kind) or kind
-    return isinstance(kind, type) and (attrs.has(kind) or dataclasses.is_dataclass(kind))
-
-
-def _build(converter: Converter, kind: Any) -> Any:
+def _build(converter: Converter, kind: Any) -> Hook:
     own = get_origin(kind) or kind
     if attrs.has(own):
         attrs.resolve_types(own)
     renamed = {name: override(rename=written) for name, written in json_names(own).items()}
     build: Any = make_dict_structure_fn(kind, converter, **renamed)  # type: ignore[arg-type]  # cattrs' stub wants literals
-
-    def read(value: Any, wanted: Any) -> Any:
-        return build(value if type(value) is dict else _object(value), wanted)
-
-    return read
+    return lambda value, wanted: build(
+        value if type(value) is dict else _exactly(dict, value), wanted
+    )
 
 
-def _build_from_members(converter: Converter, kind: Any) -> Any:
+def _build_from_members(converter: Converter, kind: Any) -> Hook:
     """Return the hook of a Struct or TypedDict, which cattrs does not know or not in full."""
     names, make = json_names(kind), dict if is_typeddict(kind) else kind
     fields: list[tuple[str, str, Any, bool]] = []
     for name, wanted in get_type_hints(kind, include_extras=True).items():
-        is_optional = is_struct(kind) or get_origin(wanted) is NotRequired
-        if is_typeddict(kind) and not kind.__total__:
-            is_optional = get_origin(wanted) is not Required
-        is_marked = get_origin(wanted) in {Required, NotRequired}
-        inner = get_args(wanted)[0] if is_marked else wanted
-        fields.append((name, names[name], inner, is_optional))
+        mark = get_origin(wanted)
+        is_optional = mark is NotRequired or not getattr(kind, "__total__", False)
+        inner = get_args(wanted)[0] if mark in {Required, NotRequired} else wanted
+        fields.append((name, names[name], inner, is_optional and mark is not Required))
 
     def read(value: Any, _: Any) -> Any:
-        members = _object(value)
+        members = _exactly(dict, value)
         return make(
             **{
                 name: converter.structure(members[written], wanted)
@@ -124,57 +117,53 @@ def _build_from_members(converter: Converter, kind: Any) -> Any:
     return read
 
 
-def _refuse(_: Converter, kind: Any) -> Any:
+def _refuse(_: Converter, kind: Any) -> Hook:
     raise TypeError(f"it contains {kind.__name__}, a pydantic model; only those may contain one")
 
 
 def _is_choice(kind: Any) -> bool:
-    """Whether *kind* is a union of plain values, other than with None alone."""
-    return get_origin(kind) in {Union, UnionType} and _PRIMITIVES.issuperset(get_args(kind))
+    """Whether *kind* is a union of plain values."""
+    return get_origin(kind) in {Union, UnionType} and {*get_args(kind)} <= {*_ORDER, NoneType}
 
 
-def _read_choice(value: Any, kind: Any) -> Any:
-    kinds = get_args(kind)
-    if type(value) in kinds:
-        return float(value) if type(value) is Decimal and Decimal not in kinds else value
-    if float in kinds and type(value) in {int, Decimal}:
-        return float(value)
-    if Decimal in kinds and type(value) is int:
-        return Decimal(value)
-    raise _unfit(kind, value)
+def _choice(converter: Converter, kind: Any) -> Hook:
+    kinds = frozenset(get_args(kind))
+    first, *others = (one for one in _ORDER if one in kinds)
+    read_first = converter.get_structure_hook(first)
+    is_exact = bool(others) and first not in {Decimal, float}
+
+    def read(value: Any, _: Any) -> Any:
+        if type(value) in kinds:
+            return value
+        if is_exact:
+            raise _unfit(kind, value)
+        return read_first(value, first)
+
+    return read
 
 
 def _unfit(kind: Any, value: Any) -> TypeError:
     return TypeError(f"expected {getattr(kind, '__name__', kind)}, got {value!r:.80}")
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _unfit(dict, value)
-    return value
-
-
-# A hook is called with each value: its kind may be derived, such as an enumeration of texts.
+def _exactly(wanted: type, value: Any) -> Any:
+    if type(value) is wanted:
+        return value
+    raise _unfit(wanted, value)
 
 
 def _text(value: Any, kind: Any) -> Any:
-    if type(value) is str:
-        return value if kind is str else kind(value)
-    raise _unfit(kind, value)
+    return _exactly(str, value) if kind is str else kind(_exactly(str, value))
 
 
-def _flag(value: Any, kind: Any) -> Any:
-    if type(value) is bool:
-        return value
-    raise _unfit(kind, value)
+def _flag(value: Any, _: Any) -> Any:
+    return _exactly(bool, value)
 
 
 def _whole(value: Any, kind: Any) -> Any:
-    if type(value) is int:
-        return value if kind is int else kind(value)
     if type(value) is Decimal and value == value.to_integral_value():
-        return kind(int(value))
-    raise _unfit(kind, value)
+        value = int(value)
+    return _exactly(int, value) if kind is int else kind(_exactly(int, value))
 
 
 def _float(value: Any, kind: Any) -> Any:
@@ -195,14 +184,10 @@ def _decimal(value: Any, kind: Any) -> Any:
 
 
 def _day(value: Any, kind: Any) -> date:
-    found = _DAY.fullmatch(value) if type(value) is str else None
+    found = _DAY.fullmatch(_exactly(str, value))
     if found is None:
         raise _unfit(kind, value)
     return date.fromisoformat(found[1])
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _with_floats(value: Any) -> Any:
@@ -213,7 +198,7 @@ def _with_floats(value: Any) -> Any:
     return [_with_floats(item) for item in value] if type(value) is list else value
 
 
-_STRICT: Final[dict[Any, Callable[[Any, Any], Any]]] = {
+_STRICT: Final[dict[Any, Hook]] = {
     str: _text,
     bool: _flag,
     int: _whole,

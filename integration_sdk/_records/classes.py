@@ -7,29 +7,20 @@ Struct or TypedDict with the names in the JSON, it reads alone; a pydantic model
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
-from types import NoneType
-from typing import (
-    Any,
-    Final,
-    get_origin,
-)
+from typing import Any, Final, get_origin
 
 import msgspec
 from attrs import frozen
 
-from integration_sdk._records.codec import Numbers
+from integration_sdk._options_given import Numbers
 from integration_sdk._records.pydantic_models import check_aliases, is_pydantic, reason
 from integration_sdk._records.writing import has_fields, json_names
 from integration_sdk.errors import ConfigurationError
 
 Decode = Callable[[Any], Any]
-_PRIMITIVES: Final = frozenset({str, int, float, bool, Decimal, NoneType})
-_DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
-"""A day as the service writes it, with or without midnight. Any other time would be lost."""
 
 
 @frozen

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -15,8 +15,6 @@ from integration_sdk._records.writing import to_plain
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
-Numbers = Literal["float", "decimal"]
-"""How fractions are read."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
 

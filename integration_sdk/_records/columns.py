@@ -20,7 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from integration_sdk._records.codec import Numbers, mended
+from integration_sdk._options_given import Numbers
+from integration_sdk._records.codec import mended
 
 Kinds = dict[str, str]
 """Kinds by field, in the order in which they were learned."""
@@ -63,6 +64,11 @@ def table(items: Sequence[bytes], kinds: Kinds, numbers: Numbers = "decimal") ->
         built = _table([mended(item) for item in items], learned, numbers)
     kinds.update(learned)
     return built
+
+
+def batch(items: Sequence[bytes], kinds: Kinds, numbers: Numbers) -> pa.RecordBatch:
+    """Return *items* as a record batch; see `table`."""
+    return table(items, kinds, numbers).combine_chunks().to_batches()[0]
 
 
 def names(kinds: Kinds) -> dict[str, tuple[str | None, str]]:

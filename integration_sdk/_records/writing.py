@@ -14,12 +14,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, Final, get_type_hints, is_typeddict
+from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
 import attrs
 import msgspec
 
-from integration_sdk._records.pydantic_models import check_aliases, dumped, is_pydantic
+from integration_sdk._records.pydantic_models import check_aliases, is_pydantic
 
 _read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), Decimal, datetime, date})
@@ -57,10 +57,15 @@ def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def is_made(kind: Any) -> bool:
+    """Whether *kind* is an attrs class or dataclass, with type arguments or without."""
+    kind = get_origin(kind) or kind
+    return isinstance(kind, type) and (attrs.has(kind) or dataclasses.is_dataclass(kind))
+
+
 def has_fields(kind: Any) -> bool:
     """Whether *kind* is an attrs class, dataclass, Struct or TypedDict."""
-    made = isinstance(kind, type) and (attrs.has(kind) or dataclasses.is_dataclass(kind))
-    return made or is_struct(kind) or is_typeddict(kind)
+    return is_made(kind) or is_struct(kind) or is_typeddict(kind)
 
 
 def json_names(kind: Any) -> dict[str, str]:
@@ -97,7 +102,7 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
         return partial(_of_struct, _renamed(kind))
     if is_pydantic(kind):
         check_aliases(kind)
-        return dumped
+        return lambda value: to_plain(value.model_dump(by_alias=True))
     if has_fields(kind):
         return partial(_of_object, json_names(kind))
     if issubclass(kind, Mapping):

@@ -45,7 +45,6 @@ class Books:
         coarse: Whether the service compares in microseconds, though it writes more digits.
         cap: Most records in a page.
         shuffled: Whether records of one moment come in another order in each answer.
-        linked: Whether pages have links.
     """
 
     chance: Random
@@ -55,7 +54,6 @@ class Books:
     coarse: bool = False
     cap: int = 5000
     shuffled: bool = False
-    linked: bool = True
     records: dict[int, Record] = field(init=False, factory=dict)
     ticks: int = field(init=False, default=0)
     asked: list[str] = field(init=False, factory=list)
@@ -100,7 +98,7 @@ class Books:
             "pageNumber": number,
             "pageSize": size,
             "totalResults": len(found),
-            "_links": links if self.linked else {},
+            "_links": links,
         }
         now = START + timedelta(microseconds=self.ticks // 10)
         date = format_datetime(now.replace(microsecond=0), usegmt=True)
@@ -138,8 +136,8 @@ async def a_run(
     done = 0
     async with aclosing(pager.raw_pages()) as pages:
         async for page in pages:
-            merged.update({record["id"]: record for record in map(json.loads, page.items)})
-            done += len(page.items)
+            merged.update({record["id"]: record for record in map(json.loads, page)})
+            done += len(page)
             if done >= stop:
                 break
     return pager.cursor, pager.watermark
@@ -153,7 +151,6 @@ books_ = st.builds(
     future=st.sampled_from((0.0, 0.0, 0.2)),
     coarse=st.booleans(),
     cap=st.sampled_from((5000, 5000, 7, 3)),
-    linked=st.booleans(),
 )
 
 

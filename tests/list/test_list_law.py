@@ -99,8 +99,7 @@ async def handed(pager: Pager[Any], way: str) -> AsyncGenerator[list[str]]:
     elif way == "raw_pages":
         async with aclosing(pager.raw_pages()) as parts:
             async for part in parts:
-                assert [key.id for key in part.keys] == [json.loads(i)["id"] for i in part.items]
-                yield [json.loads(item)["id"] for item in part.items]
+                yield [json.loads(item)["id"] for item in part]
     elif way == "collect":
         yield [item["id"] for item in await pager.collect()]
     else:
@@ -118,7 +117,10 @@ sizes = st.sampled_from([1, 3, 6, 8])
 def test_what_comes_is_what_a_follower_reads(
     world: World, page_size: int, prefetch: int, way: str, chance: Random
 ) -> None:
-    """The same items in the same order, and an error where it cannot go on; no page comes twice."""
+    """The same items in the same order, and an error where it cannot go on.
+
+    Without pages ahead, which a link may pass over, no page is requested twice.
+    """
     wanted = expected(world, page_size)
     mishaps = Mishaps(chance)
 
@@ -137,7 +139,7 @@ def test_what_comes_is_what_a_follower_reads(
 
     assert is_stuck is wanted.is_stuck
     assert ids == wanted.ids or (way == "collect" and is_stuck)
-    assert len(set(mishaps.asked)) == len(mishaps.asked)
+    assert prefetch or len(set(mishaps.asked)) == len(mishaps.asked)
 
 
 @settings(max_examples=150)

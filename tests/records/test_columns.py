@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client
-from integration_sdk._records.codec import Numbers
+from integration_sdk._options_given import Numbers
 from integration_sdk._records.columns import Kinds, names, table
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox

@@ -15,7 +15,7 @@ FAULTS = (
     *("empty", "null", "missing", "no_links", "self", "back", "wrong_number", "repeat"),
     *("skip", "absolute", "whole_url", "relative", "foreign_host", "foreign_path", "opaque"),
     *("strings", "no_number", "no_size", "no_total", "total_high", "total_low", "renamed"),
-    *("recapped", "pageless", "sizeless", "silent"),
+    *("recapped", "pageless", "sizeless", "silent", "other_case"),
 )
 
 
@@ -110,6 +110,8 @@ def _written(query: dict[str, str], faults: frozenset[str]) -> str:
         return _href(HOST + PATH, query)
     if "absolute" in faults:
         return _href(f"//localhost{PATH}", query)
+    if "other_case" in faults:
+        return _href(PATH.upper(), query)
     return _href("" if "relative" in faults else PATH, query)
 
 
@@ -152,7 +154,7 @@ def follow(world: World, query: str) -> Iterator[str]:
 
 HARMLESS = (
     *("whole_url", "absolute", "relative", "strings", "no_number", "total_high", "total_low"),
-    *("sizeless", "silent"),
+    *("sizeless", "silent", "other_case"),
 )
 
 

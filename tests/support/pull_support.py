@@ -29,8 +29,8 @@ from tests.support.postgres import Server
 Record = dict[str, Any]
 STAMP: Final = "2024-01-01T00:00:00Z"
 SINKS: Final = ("ndjson", "parquet", "duckdb", "postgres")
-_COMPARED: Final = re.compile(r"(\w+)(>=|>|=)(.*)")
-_COMPARE: Final = {">=": operator.ge, ">": operator.gt, "=": operator.eq}
+_COMPARED: Final = re.compile(r"(\w+)(>=|<)([^&]*)")
+_COMPARE: Final = {">=": operator.ge, "<": operator.lt}
 
 
 def now() -> str:
@@ -104,8 +104,8 @@ class Lists:
         if rows is None:
             return answer(404)
         query = request.query
-        if found := _COMPARED.fullmatch(query.get("query", "")):
-            name, compare, moment = found[1], _COMPARE[found[2]], _moment(found[3])
+        for name, sign, text in _COMPARED.findall(query.get("query", "")):
+            compare, moment = _COMPARE[sign], _moment(text)
             rows = [row for row in rows if compare(_moment(row.get(name)), moment)]
         if order := query.get("orderBy"):
             rows = sorted(rows, key=lambda row: _moment(row.get(order.lstrip("-"))))
