@@ -111,6 +111,7 @@ class Sqlite:
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = FULL")
                 db.execute("PRAGMA secure_delete = ON")  # or a record stays until it is overwritten
+                db.execute("PRAGMA temp_store = MEMORY")  # no file for the ids of a statement
             except BaseException:
                 db.close()
                 raise
