@@ -16,14 +16,15 @@ import json
 import sqlite3
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from attrs import Factory, define, field, frozen
 from msgspec import structs
@@ -41,7 +42,6 @@ from integration_sdk.errors import (
     StoreUnavailable,
     TransportError,
 )
-from integration_sdk.testing import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from tests.proofs.simulator import History
@@ -53,6 +53,7 @@ LEASE = 30.0
 """Seconds after its last heartbeat for which a process keeps its rows."""
 WAIT = 12.0
 """Seconds for which a process waits for a database that it cannot reach."""
+NUMBERS: Final = ("1", "2", "3", "4")
 BUDGET: Final = ((5, 10.0), (12, 60.0))
 """Listings of a company in search of lost pushes, at most, in so many seconds."""
 DIALECTS = {False: Dialect.document(), True: Dialect.published()}
@@ -78,25 +79,9 @@ class Process:
     life: int
     dead: bool = False
     frozen: bool = False
-    deferred: list[tuple[Any, ...]] = Factory(list)
+    deferred: list[Step] = Factory(list)
     tasks: list[asyncio.Task[Any]] = Factory(list)
     cut_off: float = 0.0
-
-    def run(
-        self,
-        handle: list[asyncio.Handle],
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-    ) -> None:
-        """Take one step of the process, unless it is dead, or later if it is frozen."""
-        if self.dead:
-            return
-        if self.frozen:
-            self.deferred.append((handle[0], callback, args, context))
-            return
-        with suppress(Crash):
-            callback(*args)
 
     def freeze(self) -> None:
         self.frozen = True
@@ -106,9 +91,8 @@ class Process:
         self.frozen = False
         self.history.note(self.name, "thaws")
         deferred, self.deferred = self.deferred, []
-        for handle, callback, args, context in deferred:
-            if not (handle.cancelled() or self.dead):
-                context.run(self.run, [handle], callback, args, context)
+        for step in deferred:
+            self.history.loop.take(step)
 
     def die(self) -> None:
         """Stop in the midst of everything."""
@@ -146,47 +130,102 @@ WORLD = Process.__new__(Process)
 OWNER: ContextVar[Process | None] = ContextVar("OWNER", default=None)
 
 
-class Loop(VirtualTimeLoop):
-    """Virtual time, in which each callback belongs to a process or to the world."""
+class Step:
+    """A callback that a loop will call, of a process or of the world (None)."""
 
-    def _owner(self, context: Context | None) -> Process | None:
+    __slots__ = "args", "callback", "context", "is_cancelled", "owner"
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> None:
         own = OWNER.get() if context is None else context.get(OWNER)
         if own is None:
             own = OWNER.get()
             if own is not None and context is not None:
                 context.run(OWNER.set, own)
-        return None if own is WORLD else own
+        self.owner = None if own is WORLD else own
+        self.callback, self.args = callback, args
+        self.context = copy_context() if context is None else context
+        self.is_cancelled = False
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        own = self._owner(context)
-        if own is None:
-            return super().call_soon(callback, *args, context=context)
-        context = copy_context() if context is None else context
-        handle: list[asyncio.Handle] = []
-        made = super().call_soon(own.run, handle, callback, args, context, context=context)
-        handle.append(made)
-        return made
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
-    def call_at(  # type: ignore[override]
+
+class Loop:
+    """As much of an event loop as is needed where there are no sockets, in virtual time."""
+
+    def __init__(self, unhandled: Callable[[dict[str, Any]], None]) -> None:
+        self.call_exception_handler = unhandled
+        self._now = 0.0
+        self._soon: deque[Step] = deque()
+        self._later: list[tuple[float, int, Step]] = []
+        self._number = count()
+
+    def time(self) -> float:
+        return self._now
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Step:
+        step = Step(callback, args, context)
+        self._soon.append(step)
+        return step
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> Step:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        own = self._owner(context)
-        if own is None:
-            return super().call_at(when, callback, *args, context=context)
-        context = copy_context() if context is None else context
-        handle: list[asyncio.Handle] = []
-        made = super().call_at(when, own.run, handle, callback, args, context, context=context)
-        handle.append(made)
-        return made
+    ) -> Step:
+        step = Step(callback, args, context)
+        heappush(self._later, (when, next(self._number), step))
+        return step
 
-    def create_task(self, coro: Any, **options: Any) -> Any:
-        task: asyncio.Task[Any] = super().create_task(coro, **options)
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=cast("asyncio.AbstractEventLoop", self))
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        loop = cast("asyncio.AbstractEventLoop", self)
+        task = asyncio.Task[Any](coro, loop=loop, **options)
         own = OWNER.get()
         if own is not None and own is not WORLD:
             own.tasks.append(task)
         return task
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Take steps until *future* is done, in the order in which asyncio would."""
+        soon, later = self._soon, self._later
+        asyncio._set_running_loop(cast("asyncio.AbstractEventLoop", self))
+        try:
+            while not future.done():
+                if not soon:
+                    self._now = max(self._now, later[0][0])
+                while later and later[0][0] <= self._now:
+                    soon.append(heappop(later)[-1])
+                for _ in range(len(soon)):
+                    self.take(soon.popleft())
+        finally:
+            asyncio._set_running_loop(None)
+        return future.result()
+
+    def take(self, step: Step) -> None:
+        """Take a step, unless its process is dead, or later if it is frozen."""
+        own = step.owner
+        if step.is_cancelled or (own is not None and own.dead):
+            return
+        if own is not None and own.frozen:
+            own.deferred.append(step)
+            return
+        try:
+            step.context.run(step.callback, *step.args)
+        except Crash:
+            pass
+        except Exception as error:
+            self.call_exception_handler({"message": "in a callback", "exception": error})
 
 
 # Weather
@@ -344,7 +383,7 @@ def _unsent(service: Service, push: Push | None, sent: Sent) -> Reply:
 
 def _acked(service: Service, push: Push | None, sent: Sent) -> Reply:
     assert push is not None
-    body = json.dumps(service.shown(push, with_data=True)).encode()
+    body = service.shown(push, with_data=True)
     return _answer(service, service.dice.choice([200, 202]), body)
 
 
@@ -403,6 +442,7 @@ class Service:
     by_key: dict[str, Push] = Factory(dict)
     kept: dict[str, tuple[float, Reply | None, Push | None]] = Factory(dict)
     fates: Counter[str] = Factory(Counter)
+    _shown: dict[tuple[str, bool, bool], bytes] = Factory(dict)
 
     def now(self) -> float:
         return self.history.now()
@@ -434,6 +474,7 @@ class Service:
         )
         if of is not None and of.content_type:
             push.change, push.record_id = "AttachmentUploaded", of.record_id
+        self.history.changes_by(max(push.visible_at, push.final_at))
         self.history.note("the service", push.key, lane, push.of, push.ends, round(push.final_at))
         self.pushes.append(push)
         self.by_key[push.key] = push
@@ -446,7 +487,9 @@ class Service:
         self.fates[fate.name] += 1
         if fate.name == "late request":
             at(10.0, lambda: answer(_lost(self, None, sent)))
-            at(dice.choice([11.0, 60.0, 200.0]), lambda: self._arrive(sent, None))
+            late = dice.choice([11.0, 60.0, 200.0])
+            self.history.changes_by(self.now() + late)
+            at(late, lambda: self._arrive(sent, None))
         elif dice.random() < fate.arrives:
             at(dice.random() * 5, lambda: answer(self._arrive(sent, fate)))
         else:
@@ -485,8 +528,14 @@ class Service:
 
     # What it shows
 
-    def shown(self, push: Push, *, with_data: bool) -> dict[str, Any]:
+    def shown(self, push: Push, *, with_data: bool) -> bytes:
         final = self.now() >= push.final_at
+        if (push.key, final, with_data) not in self._shown:
+            shown = self._described(push, final=final, with_data=with_data)
+            self._shown[push.key, final, with_data] = json.dumps(shown).encode()
+        return self._shown[push.key, final, with_data]
+
+    def _described(self, push: Push, *, final: bool, with_data: bool) -> dict[str, Any]:
         echo = self.weather.echo
         shown: dict[str, Any] = {
             "pushOperationKey": push.key,
@@ -511,7 +560,7 @@ class Service:
             push = self.by_key.get(request.path.rsplit("/", 1)[-1])
             if push is None:
                 return _answer(self, 404, ERROR_BODY)
-            return _answer(self, 200, json.dumps(self.shown(push, with_data=True)).encode())
+            return _answer(self, 200, self.shown(push, with_data=True))
         if self.dice.random() < self.weather.unlisted:
             return _answer(self, self.dice.choice([500, 503]), ERROR_BODY)
         params = dict(request.params)
@@ -523,9 +572,9 @@ class Service:
         first = (int(params["page"]) - 1) * size
         with_data = self.weather.echo in {"full", "rewritten"}
         shown = [self.shown(one, with_data=with_data) for one in rows[first : first + size]]
-        links = {"next": {"href": "/next"}} if first + size < len(rows) else {}
-        body = {"results": shown, "pageSize": size, "_links": links}
-        return _answer(self, 200, json.dumps(body).encode())
+        links = b'{"next":{"href":"/next"}}' if first + size < len(rows) else b"{}"
+        body = b'{"results":[%b],"pageSize":%d,"_links":%b}' % (b",".join(shown), size, links)
+        return _answer(self, 200, body)
 
     def _disorder(self, shown: list[Push]) -> list[Push]:
         """The list as it is not documented: rows left out, twice, or anywhere."""
@@ -597,6 +646,7 @@ class Line:
         history, company = self.service.history, str(request.company_id)
         listed, now = self.searches[company], self.service.now()
         history.listings += 1
+        history.looks[company].append(now)
         for most, span in BUDGET:
             if len(listed) >= most and now < listed[-most] + span - 1e-6:
                 history.violations.append(
@@ -630,6 +680,7 @@ class Record:
         wrong = [] if self.history.went_back else self.history.violations
         if before == row:
             return
+        self.history.changes_by(self.history.now())
         self.history.note(process.name, process.life, row.version, row.state, row)
         known = before.version if before else -1
         # A holder knows more than the record after a write that failed.
@@ -699,33 +750,39 @@ class Engine:
     heard: Who listens to what processes tell.
     """
 
-    history: History
     words: Words = field(init=False, factory=lambda: SQLITE._replace(now="now()"))
     heard: dict[Process, Callable[[str], None]] = Factory(dict)
     connections: int = 1
+    history: History = field(init=False)
     _db: sqlite3.Connection = field(init=False)
     _saved: sqlite3.Connection | None = None
     _texts: Texts = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._db = sqlite3.connect(":memory:", isolation_level=None)
-        self._db.create_function("now", 0, self.history.now)
+        self._db.create_function("now", 0, self._clock)
         self._db.create_function("current_schema", 0, lambda: "")
         self._db.create_function("pg_notify", 2, lambda _, text: self._tell(text))
+        self._db.execute("PRAGMA temp_store = MEMORY")
         for statement in tables(self.words):
             self._db.execute(statement)
         self._texts = texts(self.words)
 
+    def begin(self, history: History) -> None:
+        """Be empty: a history begins. Its tables are those of the last one, which saves time."""
+        self.history, self.heard, self.connections, self._saved = history, {}, 1, None
+        self._db.executescript("DELETE FROM pushes; DELETE FROM earlier_keys; DELETE FROM workers")
+
+    def _clock(self) -> float:
+        return self.history.now()
+
     def do(self, work: Sequence[Statement], process: Process) -> list[list[Any]]:
         """Do the work of one transaction, and let the judge see what it wrote."""
-        self._db.execute("BEGIN")
+        # One after the other without a transaction: nothing fails, and nobody comes between.
         found = [
-            self._db.execute(
-                text, {str(number): value for number, value in enumerate(values, 1)}
-            ).fetchall()
+            self._db.execute(text, dict(zip(NUMBERS, values, strict=False))).fetchall()
             for text, values in work
         ]
-        self._db.execute("COMMIT")
         record = self.history.record
         for (text, values), answer in zip(work, found, strict=True):
             if text in (self._texts.insert, self._texts.update, self._texts.restore):
@@ -766,9 +823,6 @@ class Engine:
             self._saved.backup(self._db)
             self._saved.close()
             self._saved, self.connections = None, self.connections + 1
-
-    def close(self) -> None:
-        self._db.close()
 
 
 @define(eq=False)

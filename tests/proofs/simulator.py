@@ -25,7 +25,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -88,7 +88,7 @@ from tests.proofs.simulated_world import (
 )
 
 STORM, CALM = 400.0, 900.0
-"""Seconds in which things go wrong, and then seconds until the judge comes."""
+"""Seconds in which things go wrong, and then seconds until the judge comes, at most."""
 ENDED = {OutcomeStatus.SUCCESS, OutcomeStatus.FAILED, OutcomeStatus.TIMED_OUT}
 PASSING = (AccountExpired, Unauthorized, TooManyRequests, ServiceUnavailable, StoreUnavailable)
 STOPPED = (JournalError, ClientClosed, *PASSING)
@@ -330,7 +330,7 @@ class Program:
         """Decide now and then about what is in doubt, and about what has timed out."""
         history, dice = self.history, self.history.dice
         assert self.pushes is not None
-        while history.now() < STORM + 200:
+        while history.now() < STORM + 100:
             await asyncio.sleep(25.0)
             rows = history.record.rows.values()
             asked = [push.intent for push in self.pushes.in_doubt]
@@ -362,14 +362,14 @@ class Program:
         if push is not None:
             self._start(self._await(push, (row and row.reference) or ""))
 
-    def look_at_the_end(self) -> None:
-        """Nobody waits for ever."""
+    def waiting(self) -> Iterator[str]:
+        """Say who has not been told an outcome."""
         for push, reference in self.handles:
             if push.outcome is None:
-                self.history.violations.append(f"no outcome: {reference} {push.intent}")
+                yield f"no outcome: {reference} {push.intent}"
         for task in self.tasks:
-            if not task.done() and ("_submit" in repr(task) or "_run" in repr(task)):
-                self.history.violations.append(f"waits for ever: {task.get_coro()!r}"[:200])
+            if not task.done():
+                yield f"waits for ever: {task.get_coro()!r}"[:200]
 
 
 @define(eq=False)
@@ -378,10 +378,10 @@ class History:
 
     seed: int
     weather: Weather
+    engine: Engine
     dice: Random = field(init=False)
     service: Service = field(init=False)
     record: Record = field(init=False)
-    engine: Engine = field(init=False)
     loop: Loop = field(init=False)
     calm: bool = False
     went_back: bool = False
@@ -390,6 +390,8 @@ class History:
     callers: dict[Process, Program] = Factory(dict)
     crashes: int = 0
     listings: int = 0
+    looks: dict[str, list[float]] = Factory(lambda: defaultdict(lambda: [0.0] * 3))
+    changes_until: float = 0.0
     asked_about: set[str] = Factory(set)
     told: Counter[str] = Factory(Counter)
     rejected: list[tuple[str, float]] = Factory(list)
@@ -403,10 +405,10 @@ class History:
             self.weather = evolve(self.weather, crash=0.0, disk=0.0, twins=0.0)
         weather = self.weather
         name = DIALECTS[weather.idempotent].connection_name or "dataConnectionId"
-        self.loop = Loop()
+        self.loop = Loop(self._unhandled)
         self.service = Service(self, dice, name)
         self.record = Record(self)
-        self.engine = Engine(self)
+        self.engine.begin(self)
         self._think_of_records()
         for number in range(dice.randrange(4) + 100 * weather.crowd):
             old = self.service.create(self._lane(), {"invoiceNumber": f"OLD-{number}"}, None)
@@ -468,6 +470,10 @@ class History:
     def now(self) -> float:
         return self.loop.time()
 
+    def changes_by(self, at: float) -> None:
+        """Note that something changes then, of which listings and callers shall hear."""
+        self.changes_until = max(self.changes_until, at)
+
     def at(self, seconds: float, happens: Callable[[], object]) -> None:
         """Let something happen in the world, whatever becomes of any process."""
         self.loop.call_later(seconds, happens, context=WORLD_CONTEXT)
@@ -494,7 +500,6 @@ class History:
                 self._dispose()
 
     async def _run(self) -> None:
-        self.loop.set_exception_handler(self._unhandled)
         for seconds, lane in self._strangers:
             record = {"invoiceNumber": f"X-{self.dice.random()}", "amount": 10.5}
             self.at(seconds, partial(self.service.create, lane, record, None))
@@ -506,10 +511,34 @@ class History:
             await asyncio.sleep(min(5.0, STORM - self.now()) if mishaps else STORM)
             self._mishaps()
         await self._clear_up()
-        await asyncio.sleep(CALM)
-        for process in self.processes:
-            if not process.dead:
-                self.callers[process].look_at_the_end()
+        while self.now() < STORM + CALM:
+            await asyncio.sleep(20.0)
+            if self.seed % 10 and self._is_settled():
+                break
+        for program in self._living():
+            self.violations += program.waiting()
+
+    def _living(self) -> list[Program]:
+        return [self.callers[process] for process in self.processes if not process.dead]
+
+    def _is_settled(self) -> bool:
+        """Whether nothing happens any more: no caller waits, and listings bring nothing new.
+
+        One history in ten is watched to the end all the same.
+        """
+        living = self._living()
+        if self.now() < self.changes_until or any(any(one.waiting()) for one in living):
+            return False
+        rows = self.record.rows.values()
+        doubts = {row.company for row in rows if row.state is State.DOUBT}
+        doubts |= {
+            push.request.company_id
+            for one in living
+            for push in (one.pushes.in_doubt if one.pushes else ())
+        }
+        return all(row.state in {State.DONE, State.DOUBT} for row in rows) and all(
+            self.looks[company][-3:][0] > self.changes_until for company in doubts
+        )
 
     def start(self, name: str, life: int) -> None:
         process = Process(name, self, life)
@@ -576,7 +605,7 @@ class History:
             for number in range(self.weather.workers):
                 self.start(f"last-{number}", 100)
 
-    def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
+    def _unhandled(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Crash):
             self.violations.append(f"unhandled: {context.get('message')} {error!r}")
@@ -590,9 +619,7 @@ class History:
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
                     with suppress(BaseException):  # of a dead process
                         task.get_coro().close()
-        self.loop.set_exception_handler(lambda *_: None)
-        self.loop.close()
-        self.engine.close()
+        self.loop.call_exception_handler = lambda _: None
 
     # The truth is compared with what is on record
 
@@ -709,14 +736,16 @@ def simulate(
     tally = Tally()
     logging.disable(logging.CRITICAL)
     gc.disable()
+    gc.freeze()  # what is there already is no garbage of a history
+    engine = Engine()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what dead processes leave behind
             for seed in seeds:
-                found = _one(seed, workers, weather, tally)
+                found = _one(seed, workers, weather, engine, tally)
                 if tally.histories % 50 == 0:
                     gc.collect()
-                if stop_at and any(one.startswith(stop_at) for one in found):
+                if stop_at is not None and any(one.startswith(stop_at) for one in found):
                     break
             gc.collect()
     finally:
@@ -725,8 +754,11 @@ def simulate(
     return tally
 
 
-def _one(seed: int, workers: int, weather: dict[str, Any], tally: Tally) -> list[str]:
-    history = History(seed, evolve(Weather.roll(Random(f"weather {seed}"), workers), **weather))
+def _one(
+    seed: int, workers: int, weather: dict[str, Any], engine: Engine, tally: Tally
+) -> list[str]:
+    rolled = Weather.roll(Random(f"weather {seed}"), workers)
+    history = History(seed, evolve(rolled, **weather), engine)
     found = history.run()
     tally.histories += 1
     tally.crashes += history.crashes
