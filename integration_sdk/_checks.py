@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from importlib import import_module
+from inspect import iscoroutinefunction
 from types import ModuleType
 from typing import Final, TypeGuard
 
@@ -44,10 +45,18 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
 
 
-def seconds(name: str, value: object) -> None:
-    """Check that *value* is a number of seconds, or None."""
-    if value is not None and not (is_number(value) and 0 <= value < math.inf):
-        raise ConfigurationError(f"{name} must be 0 seconds or more, or None, not {value!r}")
+def seconds(name: str, value: object, or_none: bool = True) -> None:
+    """Check that *value* is a number of seconds, or None if that is allowed."""
+    if (value is None and or_none) or (is_number(value) and 0 <= value < math.inf):
+        return
+    end = ", or None" if or_none else ""
+    raise ConfigurationError(f"{name} must be 0 seconds or more{end}, not {value!r}")
+
+
+def plain_function(name: str, value: object) -> None:
+    """Check that *value* can be called, and need not be awaited."""
+    if not callable(value) or any(map(iscoroutinefunction, (value, type(value).__call__))):
+        raise ConfigurationError(f"{name} must be a plain function; it is not awaited: {value!r}")
 
 
 def one_of(name: str, value: object, allowed: tuple[str | None, ...]) -> None:

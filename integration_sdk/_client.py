@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import cache, partial
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import aiohttp
 from attrs import NOTHING, evolve
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
 ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
-
-
+THREE_TIMES: Final = RetryPolicy()
 _NOT_GIVEN: Any = NOTHING
 
 
@@ -82,29 +80,26 @@ class Client:
         timeout: Seconds for a call, or a page of a list, with all retries and waits; None for no
             limit. Then the call raises `NotSent` or `AnswerLost`; if the service asks to wait for
             longer, its error at once.
-        read_timeout: Seconds without a byte of an answer after which the answer counts as lost;
-            None for no limit. It matters only if *timeout* is longer.
-        retry: How to retry reads, and writes that had no effect; None for no retries. Default: a
-            call is sent up to three times, a coordinator's push up to five times.
-        rate: Calls per second, at most, or a `SharedRate` that several processes share. Default:
-            the client slows down only when the service asks for it.
+        read_timeout: Seconds without a byte of an answer after which it counts as lost; None for
+            no limit. It matters only if *timeout* is longer.
+        retry: How to retry reads, and writes that had no effect; None for no retries. By default
+            a call is sent up to three times, and a coordinator's push up to five times.
+        rate: Calls per second, at most, or a `SharedRate` of several processes. By default the
+            client slows down only when the service asks for it.
         per_company: Concurrent calls for one company, at most.
-        connections: Concurrent calls, at most. Reads and writes use separate connections, up to
-            this many each.
-        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``, which
+        connections: Concurrent calls, at most; reads and writes have this many connections each.
+        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``. It
             sees host and port of the service, but neither key nor data. Proxy variables of the
             environment are ignored.
         ssl: An `ssl.SSLContext`, such as ``ssl.create_default_context(cafile=...)`` for a private
             CA. False checks no certificate, so that anyone on the way can read the API key.
-        notified: True if you pass "Push status changed" notifications to `notify`, as
-            `integration_sdk.webhooks` does. Polling then waits for them for a while; if none
-            arrive, it polls as usual.
+        notified: True if you pass "Push status changed" notifications to `notify`. Polling then
+            waits for them for a while; if none arrive, it polls as usual.
         numbers: How to read fractions: "float", or "decimal" for exact values. It applies to
             records, to the ``data`` of push operations and to `request`. In a model the types of
             the fields decide.
-        connector: An aiohttp connector to use, such as an ``aiohttp.TCPConnector`` with a resolver
-            of your own. The client never closes it. Instead of *ssl* and *connections*, set its
-            ``ssl`` and ``limit``.
+        connector: An aiohttp connector to use in place of *ssl* and *connections*, such as a
+            ``TCPConnector`` with a resolver of your own. The client never closes it.
         middlewares: Client middlewares, passed to aiohttp.
         trace_configs: Trace configurations, passed to aiohttp.
         on_call: Called with a `CallInfo` after every call.
@@ -125,7 +120,7 @@ class Client:
         dialect: Dialect | None = None,
         timeout: float | None = 60.0,
         read_timeout: float | None = 60.0,
-        retry: RetryPolicy | None = _NOT_GIVEN,
+        retry: RetryPolicy | None = THREE_TIMES,
         rate: float | SharedRate | None = None,
         per_company: int = 10,
         connections: int = 100,
@@ -145,25 +140,21 @@ class Client:
         if base_url is None:
             base_url = _from_environment("base_url", ENVIRONMENT_URL)
         options = given(ConnectionOptions, locals())
-        _checks.one_of("numbers", numbers, ("float", "decimal"))
-        _checks.true_or_false("notified", notified)
-        if not isinstance(dialect, Dialect | None):
-            raise ConfigurationError(
-                f"dialect must be a Dialect, such as Dialect.published(), not {dialect!r}"
-            )
-        dialect = dialect or Dialect.document()
-        self._context = RequestContext(
-            dialect=dialect,
-            session=Session(api_key=api_key, base_url=base_url, options=options),
-            settings=CallOptions(timeout=timeout, read_timeout=read_timeout, retry=_policy(retry)),
-            numbers=numbers,
+        session = Session(api_key=api_key, base_url=base_url, options=options)
+        settings = CallOptions(timeout=timeout, read_timeout=read_timeout, retry=retry)
+        self._context = RequestContext(options.dialect, session, settings, numbers)
+        # A poll that fails is repeated when the schedule says so, which keeps the budget.
+        once = evolve(settings, retry=None)
+        self._polls = Polls(
+            evolve(self._context, settings=once).send,
+            options.dialect,
+            notified=notified,
+            exact=self._context.exact,
+            rate=lambda: session.stats().rate,
         )
-        self._retry = retry
-        self._poller = cache(partial(_poller, self._context, notified=notified))
 
     def __repr__(self) -> str:
-        made = getattr(self, "_context", None)  # None while __init__ raises
-        return f"<Client of {made.session.base_url}, {made.dialect.name}>" if made else "<Client>"
+        return f"<Client of {self._context.session.base_url}, {self.dialect.name}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,24 +162,14 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def aclose(self, *, drain: float | None = None) -> None:
-        """Close the connections; later calls raise `ClientClosed`.
-
-        Args:
-            drain: Seconds to wait for running calls; None stops them at once.
-        """
-        _checks.seconds("drain", drain)
+    async def aclose(self) -> None:
+        """Close the connections; later calls raise `ClientClosed`."""
         if self._is_derived:
             return
         try:
-            if self._poller.cache_info().currsize:
-                await self._poller().aclose()
-        except BaseException:  # cancelled, so there is no time to drain
+            await self._polls.aclose()
+        finally:
             await self._context.session.aclose()
-            raise
-        await self._context.session.aclose(drain=drain)
-
-    # Resources
 
     @property
     def dialect(self) -> Dialect:
@@ -206,14 +187,12 @@ class Client:
         Raises:
             ConfigurationError: The id is empty, or has characters that an id cannot have.
         """
-        return Company(self._context, company_id)
+        return Company(self._context, companyId=company_id)
 
     @property
     def profile(self) -> Profile:
         """Settings of the account."""
         return Profile(self._context)
-
-    # Pushes
 
     async def wait(
         self,
@@ -245,19 +224,19 @@ class Client:
         """
         _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
-            return await self._poller().wait_for(push, timeout=timeout)
+            return await self._polls.wait_for(push, timeout=timeout)
         if company_id is None:
             raise ConfigurationError("to wait for a key, pass company_id= as well")
         requests.segment("company_id", company_id)
         requests.segment("push", push)
-        return await self._poller().wait(company_id, push, timeout=timeout)
+        return await self._polls.wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
         """Poll push *key* now, because it may have changed. Any thread may call this.
 
         A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`.
         """
-        self._context.session.call_on_loop(self._poller().notify, key)
+        self._context.session.call_on_loop(self._polls.notify, key)
 
     def coordinator(
         self,
@@ -283,32 +262,29 @@ class Client:
 
         Args:
             journal: Where to record each push before it is sent: path of a file, a
-                ``postgresql://`` URL, or a `Store`. A later run continues what this one leaves.
-                With a database, any number of processes may push at the same time. One process at
-                a time sends for each company; if it dies, another takes over within 20 seconds.
-                None keeps no record.
-            check: "options" checks each record against the push options before it is sent. A record
-                that breaks them gets the outcome INVALID. Warnings are logged to
-                ``integration_sdk.pushes``, each kind once.
-            max_open: Pushes without an outcome, at most. `Coordinator.submit` and `Coordinator.run`
-                wait while there are as many.
-            leave: What the end of the block does with open pushes. "drain" waits for them. "detach"
-                leaves them and puts their keys into `Coordinator.detached`. A block that ends with
-                an exception detaches, and sends nothing more.
+                ``postgresql://`` URL, or a `Store`; None keeps no record. A later run continues
+                what this one leaves. With a database, any number of processes may push at the
+                same time.
+            check: "options" checks each record against the push options. A record that breaks
+                them is INVALID, and not sent. Warnings are logged to ``integration_sdk.pushes``,
+                each kind once.
+            max_open: Pushes without an outcome, at most; `Coordinator.submit` and
+                `Coordinator.run` wait while there are as many.
+            leave: What the end of the block does with open pushes: "drain" waits for them,
+                "detach" puts their keys into `Coordinator.detached`. A block that ends with an
+                exception detaches, and sends nothing more.
             on_event: Called with each `PushEvent`.
             fetch_data: Whether each outcome's operation has ``data``. It costs one more request
-                where the list of pushes leaves it out. For a push that ended in an earlier run the
-                journal answers, and it keeps no data.
+                where the list of pushes leaves it out. The journal keeps no data.
             exclusive: True if nobody else pushes to the same connections and data types. The only
                 new push in the list must then be the one whose answer was lost.
             patience: Seconds to search the list for a push whose answer was lost. While a
                 candidate is still Pending, the search takes up to 20 times as long.
-            in_doubt: What to do with a push that no list settles. "ask" gives it the outcome
-                IN_DOUBT. "resend" sends it again, on record, if it is a create with a
+            in_doubt: What to do with a push that no list settles: "ask" gives it the outcome
+                IN_DOUBT. "resend" sends it again, five times at most, if it is a create with a
                 ``natural_key``, no list has shown it for *patience* seconds, and every push of
-                its connection and data type is explained; else it stays IN_DOUBT. It applies to
-                what earlier runs left, too. One record is sent five times at most. The risk is
-                yours: if the first request reaches the service later, the record exists twice.
+                its connection and data type is explained. The risk is yours: if the first request
+                reaches the service later, the record exists twice.
             max_pause: Seconds for which the service may ask to wait, at most; None for any. If it
                 asks for longer, for example because a daily quota is spent, a single push is
                 refused with its error, and a run ends with it. ``retry_at`` says when to come
@@ -320,15 +296,15 @@ class Client:
         Guides: docs/guides/push-many.md, in-doubt.md, web-service.md, worker.md.
         """
         options = given(CoordinatorOptions, locals())
+        retry = self._context.settings.retry
         return Coordinator(
             self._context,
-            self._poller(),
+            self._polls,
             self.dialect,
             options,
             base_url=self._context.session.base_url,
             held_back=self._context.session.held_back,
-            # If the client was given no retry=, the coordinator uses its own default.
-            retry=FIVE_TIMES if self._retry is _NOT_GIVEN else self._context.settings.retry,
+            retry=FIVE_TIMES if retry is THREE_TIMES else retry,
             check=self._check if options.check else None,
         )
 
@@ -336,8 +312,6 @@ class Client:
         books = self.company(request.company_id).connection(request.connection_id)
         updates = request.record_id is not None
         await refuse_wrong(books, request.data_type, request.record, "options", for_update=updates)
-
-    # Bulk out
 
     def pull(
         self,
@@ -373,11 +347,9 @@ class Client:
             max_bytes: Bytes of records and pages to hold in memory, approximately. Columnar formats
                 take about 100 MiB more.
             part_bytes: Bytes of records in a part, at most; fewer if many units share *max_bytes*.
-            dask: Address of a Dask scheduler, or a ``distributed.Client``. Its workers read and
-                write as many units at a time as they have threads, into a PostgreSQL database or a
-                folder that all of them see. It needs the extra ``integration-sdk[dask]``, and
-                ``INTEGRATION_SDK_API_KEY`` in the environment of each worker. A *rate* of this
-                client needs a database as target, which keeps it for all workers.
+            dask: Address of a Dask scheduler, or a ``distributed.Client``; see docs/guides/dask.md.
+                It needs the extra ``integration-sdk[dask]``, and ``INTEGRATION_SDK_API_KEY`` in
+                the environment of each worker.
 
         Raises:
             ConfigurationError: An argument is invalid. When awaited: the target holds something
@@ -389,8 +361,6 @@ class Client:
         from integration_sdk._pull.pull import Pull  # noqa: PLC0415 - few programs need it
 
         return Pull(self._context, options)
-
-    # The rest
 
     async def request(
         self,
@@ -447,8 +417,6 @@ class Client:
         changes = {name: value for name, value in options.items() if value is not _NOT_GIVEN}
         other = copy(self)
         other._is_derived = True
-        if "retry" in changes:
-            changes["retry"], other._retry = _policy(retry), retry
         settings = evolve(self._context.settings, **changes)
         other._context = evolve(self._context, settings=settings)
         return other
@@ -461,25 +429,6 @@ class Client:
     def quota(self) -> Quota | None:
         """The account's rate limits as the service last reported them; None before that."""
         return self._context.session.quota
-
-
-def _poller(context: RequestContext, *, notified: bool) -> Polls:
-    """Return the poller of a client and of those derived from it."""
-    # A poll that fails is repeated when the schedule says so, which keeps the budget.
-    once = evolve(context.settings, retry=RetryPolicy.never())
-    return Polls(
-        evolve(context, settings=once).send,
-        context.dialect,
-        notified=notified,
-        exact=context.exact,
-        rate=lambda: context.session.stats().rate,
-    )
-
-
-def _policy(retry: RetryPolicy | None) -> RetryPolicy:
-    if retry is _NOT_GIVEN:
-        return RetryPolicy()
-    return RetryPolicy.never() if retry is None else retry
 
 
 def _from_environment(argument: str, variable: str) -> str:

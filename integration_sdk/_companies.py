@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from integration_sdk import _checks
 from integration_sdk._connection import BankAccounts, Connection
-from integration_sdk._context import DataStatus, RequestContext
 from integration_sdk._http import requests
 from integration_sdk._options_given import Numbers
 from integration_sdk._push.wire import read_full
@@ -38,16 +37,17 @@ class Companies(Listing[Record]):
 
         Source: "Other endpoints that appear".
         """
-        request = self._context.to_route("companies.create")
-        return await self._context.record(requests.with_body(request, {"name": name, **fields}))
+        body = {"name": name, **fields}
+        return await self._context.record(requests.with_body(self._related("create"), body))
 
 
 class Company(Resource):
     """``client.company(id)``: one company. Making it sends no request."""
 
-    def __init__(self, context: RequestContext, company_id: str) -> None:
-        super().__init__(context, companyId=company_id)
-        self.id = company_id
+    @property
+    def id(self) -> str:
+        """The company's id."""
+        return self._names["companyId"]
 
     async def get(self) -> Record:
         """Return the company. Assumed: published, not in the document."""
@@ -87,7 +87,7 @@ class Company(Resource):
 
     def connection(self, connection_id: str) -> Connection:
         """Return one connection: push through it, read its options and what stands below it."""
-        return Connection(self._context, self.id, connection_id)
+        return Connection(self._context, **self._names, connectionId=connection_id)
 
     @property
     def pushes(self) -> Pushes:
@@ -163,14 +163,15 @@ class Company(Resource):
         _checks.seconds("timeout", timeout)
         requests.segment("data_type", data_type)
         names = self._context.dialect.spellings(data_type)
-        statuses, loop = self._context.data_statuses, asyncio.get_running_loop()
-        shared = statuses.setdefault(self.id, DataStatus())
-        began, pause, state = loop.time(), 0.0, "unknown"
+        target, loop = self._route("data.status").target, asyncio.get_running_loop()
+        began = since = loop.time()
+        state = "unknown"
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    now = loop.time()
-                    known = await shared.newer(now - 0.9 * pause, self.data_status)
+                    known = await self._context.remembered.get(
+                        target, self.data_status, since=since
+                    )
                     entry = next((known[name] for name in names if name in known), Record())
                     state = str(entry.get("currentStatus", "not listed"))
                     if state == "Complete":
@@ -180,8 +181,9 @@ class Company(Resource):
                             f"{data_type} of company {self.id} cannot be read: {state}. Mend it, "
                             f"then call company.refresh([{data_type!r}])."
                         )
-                    pause = max(SHORTEST_PAUSE, (now - began) / 20)
+                    pause = max(SHORTEST_PAUSE, (loop.time() - began) / 20)
                     await asyncio.sleep(pause)
+                    since = loop.time() - 0.9 * pause
         except TimeoutError:
             raise WaitExpired(
                 f"{data_type} of company {self.id} were not ready within {timeout} s: {state}"
@@ -228,5 +230,5 @@ class Profile(Resource):
 
         Source: "Other endpoints that appear".
         """
-        request = self._context.to_route("sync_settings.set")
+        request = self._route("sync_settings.set")
         return await self._context.json(requests.with_body(request, settings))

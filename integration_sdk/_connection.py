@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from attrs import evolve
-
 from integration_sdk import _checks
-from integration_sdk._context import RequestContext
 from integration_sdk._http import requests
 from integration_sdk._options.check import PushOptions, refuse
 from integration_sdk._options_given import Check
-from integration_sdk._records.codec import encode_record
 from integration_sdk._resources import Listing, Record, Records, Resource
+from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import Answer, PushOperation
 
@@ -23,17 +20,12 @@ class BankAccounts(Records):
 
     async def get(self, account_id: str) -> Record:
         """Return one bank account. Source: "Bank data endpoints"."""
-        request = self._route(f"{self._family}.get", accountId=account_id)
-        return await self._context.record(request)
+        return await self._context.record(self._related("get", accountId=account_id))
 
     def transactions(self, account_id: str) -> BankTransactions:
         """The transactions of one account. Source: "Bank data endpoints"."""
-        names = {**self._names, "accountId": account_id}
-        return BankTransactions(self._context, f"{self._family}.transactions", **names)
-
-    @property
-    def _family(self) -> str:
-        return self._operation.removesuffix(".list")
+        operation = self._operation.replace(".list", ".transactions")
+        return BankTransactions(self._context, operation, **self._names, accountId=account_id)
 
 
 class BankTransactions(Listing[Record]):
@@ -44,22 +36,14 @@ class BankTransactions(Listing[Record]):
         request = self._of_connection("options.bank_transactions")
         return await self._context.options(request, refresh=refresh)
 
-    async def push(self, record: Any, *, timeout_minutes: int | None = None) -> PushOperation:
+    async def push(self, record: Any) -> PushOperation:
         """Push bank transactions to the account and return the push, usually still Pending.
 
         *record* is what `options` describes. The errors, and ``error.in_doubt``, are those of
         `Connection.push`. Assumed: published, not in the document.
         """
-        parameter, minutes = self._context.dialect.timeout_parameter, timeout_minutes
-        if minutes is not None:
-            _checks.whole_number("timeout_minutes", minutes, 1, 2**31 - 1)
-        request = evolve(
-            self._of_connection("push.bank_transactions"),
-            body=encode_record(record),
-            priority=requests.Priority.PUSH,
-        )
-        text = None if minutes is None else str(minutes)
-        return await self._context.push(request.with_params(**{parameter: text}))
+        request = self._of_connection("push.bank_transactions")
+        return await self._context.push(requests.with_body(request, record))
 
     def _of_connection(self, operation: str) -> requests.Request:
         if "connectionId" not in self._names:
@@ -72,13 +56,11 @@ class Attachments(Listing[Record]):
 
     async def get(self, attachment_id: str) -> Record:
         """Return what is known of one file. Assumed: published."""
-        request = self._route("attachments.get", attachmentId=attachment_id)
-        return await self._context.record(request)
+        return await self._context.record(self._related("get", attachmentId=attachment_id))
 
     async def download(self, attachment_id: str) -> Answer:
         """Return one file: its bytes are in ``body``. Assumed: published."""
-        request = self._route("attachments.download", attachmentId=attachment_id)
-        return await self._context.answer(request)
+        return await self._context.answer(self._related("download", attachmentId=attachment_id))
 
     async def delete(self, attachment_id: str) -> PushOperation:
         """Delete one file and return the push. Assumed: published, for bills."""
@@ -100,13 +82,19 @@ class Connection(Resource):
     Guide: docs/guides/push-one.md.
     """
 
-    def __init__(self, context: RequestContext, company_id: str, connection_id: str) -> None:
-        super().__init__(context, companyId=company_id, connectionId=connection_id)
-        self.company_id = company_id
-        self.id = connection_id
+    @property
+    def company_id(self) -> str:
+        """The company's id."""
+        return self._names["companyId"]
 
-    def __repr__(self) -> str:
-        return f"<Connection {self.id} of company {self.company_id}>"
+    @property
+    def id(self) -> str:
+        """The connection's id."""
+        return self._names["connectionId"]
+
+    @property
+    def _place(self) -> tuple[Dialect, str, str]:
+        return self._context.dialect, self.company_id, self.id
 
     async def get(self) -> Record:
         """Return the connection. Assumed: published, not in the document."""
@@ -140,8 +128,8 @@ class Connection(Resource):
 
     def attachments(self, data_type: str, record_id: str) -> Attachments:
         """Return the list of files of one record, such as a bill. Assumed: published."""
-        names = {**self._names, "dataType": data_type, "recordId": record_id}
-        return Attachments(self._context, "attachments.list", **names)
+        names = {"dataType": data_type, "recordId": record_id}
+        return Attachments(self._context, "attachments.list", **self._names, **names)
 
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False
@@ -170,7 +158,6 @@ class Connection(Resource):
         *,
         timeout_minutes: int | None = None,
         check: Check = None,
-        idempotency_key: str | None = None,
     ) -> PushOperation:
         """Create *record* in the platform and return the push, usually still Pending.
 
@@ -184,11 +171,9 @@ class Connection(Resource):
                 Decimals are sent as numbers, dates and times as ISO 8601, bytes as base64.
             timeout_minutes: Minutes after which the service gives up on a Pending push.
             check: "options" checks the record against the push options first.
-            idempotency_key: For handlers that may run twice. Within 90 minutes the service answers
-                the same key as it did the first time, even if that was a 5xx. Default: a new key.
 
         Raises:
-            ConfigurationError: An argument cannot work, or the dialect has no idempotency keys.
+            ConfigurationError: An argument cannot work.
             InvalidRecord: The record is invalid; nothing was sent.
             TransportError: There is no usable answer.
             ApiError: The service, or a proxy, answered with an error.
@@ -196,16 +181,15 @@ class Connection(Resource):
         If ``error.in_doubt`` is True, whatever the error's class, the push may exist: look into
         ``company.pushes.list()`` before you push again. Otherwise it does not.
 
-        Source: "Push a record (create)". Assumed: idempotency keys, as published.
+        Source: "Push a record (create)".
         """
         request = requests.push(
-            self._context.dialect,
-            *(self.company_id, self.id, data_type, record),
+            *self._place,
+            data_type,
+            record,
             timeout_minutes=timeout_minutes,
             idempotency_key=str(uuid4()),  # sent if the dialect has such keys
         )
-        if idempotency_key is not None:
-            request = requests.with_own_key(self._context.dialect, request, idempotency_key)
         await refuse_wrong(self, data_type, record, check, for_update=False)
         return await self._context.push(request)
 
@@ -227,8 +211,9 @@ class Connection(Resource):
         """
         requests.segment("record_id", record_id)  # with None it would be a create
         request = requests.push(
-            self._context.dialect,
-            *(self.company_id, self.id, data_type, record),
+            *self._place,
+            data_type,
+            record,
             record_id=record_id,
             timeout_minutes=timeout_minutes,
             force_update=force,
@@ -241,9 +226,7 @@ class Connection(Resource):
 
         The errors, and ``error.in_doubt``, are those of `push`.
         """
-        return await self._context.push(
-            requests.delete(self._context.dialect, self.company_id, self.id, data_type, record_id)
-        )
+        return await self._context.push(requests.delete(*self._place, data_type, record_id))
 
     async def attach(
         self,
@@ -258,9 +241,7 @@ class Connection(Resource):
 
         The errors, and ``error.in_doubt``, are those of `push`.
         """
-        request = requests.attach(
-            self._context.dialect, self.company_id, self.id, data_type, record_id
-        )
+        request = requests.attach(*self._place, data_type, record_id)
         return await self._context.push(
             requests.with_file(request, content, filename=filename, content_type=content_type)
         )

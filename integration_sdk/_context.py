@@ -7,98 +7,75 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, frozen
 
-from integration_sdk._http import CallOptions, Session, requests, responses
+from integration_sdk._http import CallOptions, Session, responses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response
-from integration_sdk._http.statuses import Meaning, Scope, row, scope_of
 from integration_sdk._options.check import PushOptions
+from integration_sdk._options_given import Numbers
 from integration_sdk._push.wire import read_any
 from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
 from integration_sdk._text import warn_if_legacy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ApiError, MalformedResponse, fresh_copy
+from integration_sdk.errors import MalformedResponse, NotFound, fresh_copy
 from integration_sdk.models import Answer, Problem, PropertyDescription, PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
+T = TypeVar("T")
 
-MOST_WARNINGS = 1000
+MOST_WARNINGS: Final = 1000
 """Maximum number of kinds of warnings that are logged."""
-OPTIONS_TTL = 300.0
-"""Seconds for which push options are cached."""
-REFUSAL_TTL = 30.0
-"""Seconds for which it is cached that there are no push options."""
-MOST_OPTIONS = 1000
+MOST_REMEMBERED: Final = 1000
+OPTIONS_TTL: Final = 300.0
+"""Seconds for which push options are remembered."""
+REFUSAL_TTL: Final = 30.0
+"""Seconds for which it is remembered that there are none."""
 
 
 @define
-class OptionsCache:
-    """Push options, or the refusal of them, by request target; the oldest are dropped.
+class Remembered:
+    """The last answers to questions that many tasks ask, by request target.
 
-    Tasks that want the same options ask one at a time.
+    One task asks at a time. A 404 is an answer, too; other errors are not remembered.
     """
 
-    _held: dict[str, tuple[float, PushOptions | ApiError]] = Factory(dict)
-    """Until when each is good, on the loop's clock."""
+    _answers: dict[str, tuple[float, Any]] = Factory(dict)
+    """Each with the time at which it was asked for, oldest first."""
     _asking: WeakValueDictionary[str, asyncio.Lock] = Factory(WeakValueDictionary)
 
-    async def get(
-        self, target: str, ask: Callable[[], Awaitable[PushOptions]], *, refresh: bool = False
-    ) -> PushOptions:
-        """Return the cached options for *target*, or else those that *ask* returns.
+    async def get(self, target: str, ask: Callable[[], Awaitable[T]], *, since: float) -> T:
+        """Return the answer for *target*, unless it is older than *since* the one that *ask* gives.
 
         Raises:
-            ApiError: The service has no options for *target* or refuses them, now or recently.
+            NotFound: That is the answer.
         """
-        if refresh:
-            self._held.pop(target, None)
         async with self._asking.setdefault(target, asyncio.Lock()):
-            until, known = self._held.get(target, (0.0, None))
-            if known is None or until <= asyncio.get_running_loop().time():
-                return await self._asked(target, ask)
-            if isinstance(known, ApiError):
-                raise fresh_copy(known)
-            return known
-
-    async def _asked(self, target: str, ask: Callable[[], Awaitable[PushOptions]]) -> PushOptions:
-        try:
-            options = await ask()
-        except ApiError as error:
-            # A key or an account is refused everything, and will be asked for options again.
-            of_account = scope_of(error.status) in {Scope.KEY, Scope.ACCOUNT}
-            if row(error.status).read is Meaning.REFUSED and not of_account:
-                self._keep(target, fresh_copy(error), REFUSAL_TTL)
-            raise
-        self._keep(target, options, OPTIONS_TTL)
-        return options
-
-    def _keep(self, target: str, known: PushOptions | ApiError, seconds: float) -> None:
-        self._held.pop(target, None)
-        while len(self._held) >= MOST_OPTIONS:
-            del self._held[next(iter(self._held))]
-        self._held[target] = (asyncio.get_running_loop().time() + seconds, known)
+            asked_at, answer = self._answers.pop(target, (-math.inf, None))
+            now = asyncio.get_running_loop().time()
+            if isinstance(answer, NotFound):
+                since = max(since, now - REFUSAL_TTL)
+            if asked_at < since:
+                asked_at, answer = now, await _answer_of(ask)
+            self._answers[target] = asked_at, answer
+            if len(self._answers) > MOST_REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+        if isinstance(answer, NotFound):
+            raise fresh_copy(answer)
+        found: T = answer
+        return found
 
 
-@define(eq=False)
-class DataStatus:
-    """The last known data status of a company, which all tasks that wait for it share."""
-
-    _value: dict[str, Any] = field(factory=dict, init=False)
-    _asked_at: float = field(default=-math.inf, init=False)
-    _asking: asyncio.Lock = field(factory=asyncio.Lock, init=False)
-
-    async def newer(self, than: float, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
-        """Return the status, asking for it unless that has been done since *than*."""
-        async with self._asking:
-            if self._asked_at < than:
-                now = asyncio.get_running_loop().time()
-                self._value, self._asked_at = await ask(), now
-            return self._value
+async def _answer_of(ask: Callable[[], Awaitable[T]]) -> T | NotFound:
+    try:
+        return await ask()
+    except NotFound as error:
+        return error
 
 
 @frozen
@@ -110,27 +87,21 @@ class RequestContext:
         session: Shared by all clients that ``with_options`` derived.
         settings: Timeout, retries, priority and headers of each call.
         numbers: How fractions are read, unless ``list(numbers=)`` says otherwise.
-        cache: Push options, for some minutes.
-        data_statuses: Of companies whose data are waited for.
+        remembered: Push options, and how far data are read.
         warned: Kinds of warnings that have been logged.
     """
 
     dialect: Dialect
     session: Session
     settings: CallOptions
-    numbers: Literal["float", "decimal"] = "float"
-    cache: OptionsCache = Factory(OptionsCache)
-    data_statuses: WeakValueDictionary[str, DataStatus] = Factory(WeakValueDictionary)
+    numbers: Numbers = "float"
+    remembered: Remembered = Factory(Remembered)
     warned: set[tuple[str, str, str]] = Factory(set)
 
     @property
     def exact(self) -> bool:
         """Whether fractions are read as Decimal."""
         return self.numbers == "decimal"
-
-    def to_route(self, operation: str, **names: str) -> Request:
-        """Return a request for one of the dialect's operations, without body."""
-        return requests.to_route(self.dialect, operation, **names)
 
     async def send(self, request: Request) -> Response:
         """Send *request* and return the answer, whatever its status; see `Session.send`."""
@@ -177,16 +148,18 @@ class RequestContext:
         return operation
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
-        """Return push options, from the cache if they are there."""
+        """Return push options; without *refresh*, some minutes old."""
+        now = asyncio.get_running_loop().time()
+        since = math.inf if refresh else now - OPTIONS_TTL
+        ask = partial(self._ask_for_options, request)
+        return await self.remembered.get(request.target, ask, since=since)
 
-        async def ask() -> PushOptions:
-            response = await self.send(request)
-            value = responses.read_json(request, response)
-            return PushOptions.of(
-                responses.placed(request, response, structure, value, PropertyDescription)
-            )
-
-        return await self.cache.get(request.target, ask, refresh=refresh)
+    async def _ask_for_options(self, request: Request) -> PushOptions:
+        response = await self.send(request)
+        value = responses.read_json(request, response)
+        return PushOptions.of(
+            responses.placed(request, response, structure, value, PropertyDescription)
+        )
 
     def warn(self, place: str, problem: Problem) -> None:
         """Log a warning about records pushed to *place*, each kind once."""

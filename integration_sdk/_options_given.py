@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from inspect import iscoroutinefunction
 from ssl import SSLContext
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -20,6 +19,7 @@ from attrs import Attribute, AttrsInstance, field, fields, frozen
 from yarl import URL
 
 from integration_sdk import _checks
+from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 Numbers = Literal["float", "decimal"]
@@ -59,39 +59,30 @@ def given(kind: type[T], arguments: Mapping[str, Any]) -> T:
 # Validators
 
 
-def _whole(low: int, high: int) -> Any:
-    def check(_: object, attribute: Attribute[Any], value: object) -> None:
+def _by(check: Callable[..., object], *limits: object) -> Any:
+    """Return a validator that calls one of `_checks`; None is allowed where it is the default."""
+
+    def validate(_: object, attribute: Attribute[Any], value: object) -> None:
         if value is not None or attribute.default is not None:
-            _checks.whole_number(attribute.name, value, low, high)
+            check(attribute.name, value, *limits)
 
-    return check
-
-
-def _words(*allowed: str | None) -> Any:
-    def check(_: object, attribute: Attribute[Any], value: object) -> None:
-        _checks.one_of(attribute.name, value, allowed)
-
-    return check
+    return validate
 
 
-def _flag(_: object, attribute: Attribute[Any], value: object) -> None:
-    _checks.true_or_false(attribute.name, value)
+def _whole(low: int, high: int) -> Any:
+    return _by(_checks.whole_number, low, high)
 
 
-def _text(_: object, attribute: Attribute[Any], value: object) -> None:
-    if value is not None:
-        _checks.sendable(attribute.name, value)
+def _one_of(*allowed: str | None) -> Any:
+    return _by(_checks.one_of, allowed)
 
 
-def _seconds(_: object, attribute: Attribute[Any], value: object) -> None:
-    _checks.seconds(attribute.name, value)
+def _a(words: str, *kinds: Any) -> Any:
+    def check(name: str, value: object) -> None:
+        if not isinstance(value, kinds):
+            raise ConfigurationError(f"{name} must be {words}, not {value!r}")
 
-
-def _plain_function(_: object, attribute: Attribute[Any], value: object) -> None:
-    if value is not None and not callable(value):
-        raise ConfigurationError(f"{attribute.name} must be callable, or None, not {value!r}")
-    if iscoroutinefunction(value):
-        raise ConfigurationError(f"{attribute.name} must be a plain function; it is not awaited")
+    return _by(check)
 
 
 def _names(given: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -101,17 +92,19 @@ def _names(given: Iterable[str] | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys([given] if isinstance(given, str) else given))
 
 
-def _not_empty(_: object, attribute: Attribute[Any], names: tuple[str, ...] | None) -> None:
-    if not all(map(_is_name, names or ())):
-        raise ConfigurationError(f"a name in {attribute.name} is empty or not a str: {names!r}")
+def _check_names(what: str, names: tuple[object, ...]) -> None:
+    if not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(f"a name in {what} is empty or not a str: {names!r}")
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+def _or_document(dialect: Dialect | None) -> Dialect:
+    return Dialect.document() if dialect is None else dialect
 
 
-def _no_limit(seconds: float | None) -> float:
-    return math.inf if seconds is None else seconds
+_flag = _by(_checks.true_or_false)
+_text = _by(_checks.sendable)
+_function = _by(_checks.plain_function)
+_named = _by(_check_names)
 
 
 # Lists
@@ -132,8 +125,8 @@ class ListOptions:
     max_bytes: int = field(default=32 * MIB, validator=_whole(1, 2**63))
     limit: int | None = field(default=None, validator=_whole(0, 2**63))
     cursor: str | None = field(default=None, validator=_text)
-    on_invalid: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
-    numbers: Numbers = field(default="float", validator=_words("float", "decimal"))
+    on_invalid: Callable[[Any], Any] | None = field(default=None, validator=_function)
+    numbers: Numbers = field(default="float", validator=_one_of(*get_args(Numbers)))
 
     def __attrs_post_init__(self) -> None:
         if self.query is not None and len(self.query) >= LONGEST_QUERY:
@@ -161,25 +154,20 @@ class CoordinatorOptions:
     """How to push many records; `Client.coordinator` explains each option."""
 
     journal: Any = field(default=None, repr=False)
-    check: Check = field(default=None, validator=_words("options", None))
+    check: Check = field(default=None, validator=_one_of("options", None))
     max_open: int = field(default=2000, validator=_whole(1, 10**9))
-    leave: Leave = field(default="drain", validator=_words(*get_args(Leave)))
-    on_event: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
+    leave: Leave = field(default="drain", validator=_one_of(*get_args(Leave)))
+    on_event: Callable[[Any], Any] | None = field(default=None, validator=_function)
     fetch_data: bool = field(default=False, validator=_flag)
     exclusive: bool = field(default=False, validator=_flag)
-    patience: float = field(default=30.0)
-    in_doubt: InDoubt = field(default="ask", validator=_words(*get_args(InDoubt)))
-    max_pause: float = field(default=600.0, converter=_no_limit)
+    patience: float = field(default=30.0, validator=_by(_checks.seconds, False))
+    in_doubt: InDoubt = field(default="ask", validator=_one_of(*get_args(InDoubt)))
+    max_pause: float | None = field(default=600.0, validator=_by(_checks.seconds))
 
-    @patience.validator
-    def _is_a_time(self, _: object, seconds: object) -> None:
-        if not (_checks.is_number(seconds) and 0 <= seconds < math.inf):
-            raise ConfigurationError(f"patience must be 0 seconds or more, not {seconds!r}")
-
-    @max_pause.validator
-    def _is_a_pause(self, _: object, seconds: object) -> None:
-        if seconds != math.inf:
-            _checks.seconds("max_pause", seconds)
+    @property
+    def longest_pause(self) -> float:
+        """The same as a number."""
+        return math.inf if self.max_pause is None else self.max_pause
 
 
 # Pulls
@@ -191,12 +179,12 @@ Format = Literal["ndjson", "parquet", "duckdb", "postgres"]
 class PullOptions:
     """What to pull and how to write it; `Client.pull` explains each option."""
 
-    data_types: tuple[str, ...] = field(converter=_names, validator=_not_empty)
+    data_types: tuple[str, ...] = field(converter=_names, validator=_named)
     to: str | os.PathLike[str] = field(repr=False)
-    format: Format | None = field(default=None, validator=_words(*get_args(Format), None))
-    companies: tuple[str, ...] | None = field(default=None, converter=_names, validator=_not_empty)
+    format: Format | None = field(default=None, validator=_one_of(*get_args(Format), None))
+    companies: tuple[str, ...] | None = field(default=None, converter=_names, validator=_named)
     full: bool = field(default=False, validator=_flag)
-    compression: Literal["gz"] | None = field(default=None, validator=_words("gz", None))
+    compression: Literal["gz"] | None = field(default=None, validator=_one_of("gz", None))
     at_once: int = field(default=16, validator=_whole(1, 1_000))
     max_bytes: int = field(default=256 * MIB, validator=_whole(MIB, _MOST))
     part_bytes: int = field(default=32 * MIB, validator=_whole(1, _MOST))
@@ -217,14 +205,26 @@ class ConnectionOptions:
     """How a client connects, and how fast it may call; `Client` explains each option."""
 
     rate: float | SharedRate | None = field(default=None)
+    dialect: Dialect = field(
+        default=None,
+        converter=_or_document,
+        validator=_a("a Dialect, such as Dialect.published()", Dialect),
+    )
+    numbers: Numbers = field(default="float", validator=_one_of(*get_args(Numbers)))
+    notified: bool = field(default=False, validator=_flag)
     per_company: int = field(default=10, validator=_whole(1, 10**6))
     connections: int = field(default=100, validator=_whole(1, 10**6))
     proxy: str | URL | None = field(default=None, repr=False)  # it may hold a password
-    ssl: SSLContext | bool = field(default=True)
-    connector: aiohttp.BaseConnector | None = field(default=None)
+    ssl: SSLContext | bool = field(
+        default=True, validator=_a("an ssl.SSLContext, True or False", SSLContext, bool)
+    )
+    connector: aiohttp.BaseConnector | None = field(
+        default=None,
+        validator=_a("an aiohttp connector, such as TCPConnector()", aiohttp.BaseConnector),
+    )
     middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
     trace_configs: Sequence[aiohttp.TraceConfig] = ()
-    on_call: Callable[[Any], Any] | None = field(default=None, validator=_plain_function)
+    on_call: Callable[[Any], Any] | None = field(default=None, validator=_function)
 
     @rate.validator
     def _is_a_rate(self, _: object, rate: object) -> None:
@@ -233,15 +233,3 @@ class ConnectionOptions:
         raise ConfigurationError(
             f"rate must be more than 0 calls per second, or a SharedRate, not {rate!r}"
         )
-
-    @ssl.validator
-    def _is_a_context(self, _: object, ssl: object) -> None:
-        if not isinstance(ssl, SSLContext | bool):
-            raise ConfigurationError(f"ssl must be an ssl.SSLContext, True or False, not {ssl!r}")
-
-    @connector.validator
-    def _is_a_connector(self, _: object, connector: object) -> None:
-        if not isinstance(connector, aiohttp.BaseConnector | None):
-            raise ConfigurationError(
-                f"connector must be an aiohttp connector, such as TCPConnector(), not {connector!r}"
-            )

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from integration_sdk._context import RequestContext
+from integration_sdk._handed_out import handed_out
 from integration_sdk._http import requests
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE
 from integration_sdk._list.changes import MODIFIED
@@ -25,23 +26,23 @@ Item = TypeVar("Item")
 Record = dict[str, Any]
 
 
+@handed_out
 class Resource:
     """Base of what a client gives access to. Creating one sends no request."""
 
-    def __init__(self, context: RequestContext, **names: str) -> None:
+    def __init__(self, context: RequestContext, operation: str = "", **names: str) -> None:
         for name, value in names.items():
             requests.segment(name, value)
         self._context = context
+        self._operation = operation
         self._names = names
 
     def __repr__(self) -> str:
-        return f"<{' '.join([type(self).__name__, *self._names.values()])}>"
+        words = (type(self).__name__, self._operation, *self._names.values())
+        return f"<{' '.join(filter(None, words))}>"
 
     def _route(self, operation: str, **names: str) -> requests.Request:
-        return self._context.to_route(operation, **self._names, **names)
-
-
-# Lists
+        return requests.to_route(self._context.dialect, operation, **self._names, **names)
 
 
 class Listing(Resource, Generic[Item]):
@@ -50,22 +51,18 @@ class Listing(Resource, Generic[Item]):
     Source: "Pagination".
     """
 
-    def __init__(self, context: RequestContext, operation: str, **names: str) -> None:
-        super().__init__(context, **names)
-        self._operation = operation
-
-    def __repr__(self) -> str:
-        words = (type(self).__name__, self._operation, *self._names.values())
-        return f"<{' '.join(words)}>"
-
     @property
     def _order(self) -> str | None:
         """How it is ordered unless the caller says otherwise."""
         return None
 
     def _decode(self, numbers: Numbers) -> Decode | None:
-        """Return what reads an item's bytes; None for dicts, or the caller's model."""
+        """Return what reads an item's bytes if the caller has no model; None for dicts."""
         return None
+
+    def _related(self, action: str, **names: str) -> requests.Request:
+        """Return a request for another operation of the same kind, such as ``data.get``."""
+        return self._route(f"{self._operation.partition('.')[0]}.{action}", **names)
 
     @overload
     def list(
@@ -143,16 +140,15 @@ class Listing(Resource, Generic[Item]):
             query: A filter, such as ``status=Paid&&totalAmount>1000``.
             order_by: A field, or ``-field`` for descending order.
             changed_since: Reads only records that were changed at this moment or later, oldest
-                change first. An aware datetime, an earlier ``pager.watermark``, or "beginning" for
-                all records. A record that changes while you read comes again; none is missed.
-                Deletions, and records without the field, do not show. The service must filter and
-                order by the field, its clock must not go back, and a change must be visible from
-                the moment that it names.
+                change first: an aware datetime, an earlier ``pager.watermark``, or "beginning" for
+                all. A record that changes while you read comes again; none is missed. Deletions,
+                and records without the field, do not show. The service must filter and order by
+                the field, its clock must not go back, and a change must be visible from the moment
+                that it names.
             changed_by: The field with the moment of the last change, default ``modifiedDate``.
                 Assumed: the document does not show it.
-            prefetch: Pages to fetch ahead of the one being read, 0 to 256, default 4.
-            max_bytes: Bytes of pages to hold in memory, including those being fetched; approximate,
-                default 32 MiB.
+            prefetch: Pages to fetch ahead of the one being read, 0 to 256.
+            max_bytes: Bytes of pages to hold in memory, including those being fetched; approximate.
             limit: Items to read, at most.
             cursor: A ``pager.cursor``. Reading continues after the item where it was taken.
             on_invalid: Called with an `InvalidItem` for each item that does not fit the model; the
@@ -165,12 +161,10 @@ class Listing(Resource, Generic[Item]):
 
         Guides: docs/guides/stream.md, resume.md, models.md, incremental.md.
         """
-        numbers = numbers or self._context.numbers
+        context = self._context
+        numbers = numbers or context.numbers
         options = given(ListOptions, locals())
-        decode = self._decode(numbers)
-        if model is not None and decode is not None:
-            raise TypeError("this list() has no option 'model': its items have a class already")
-        order_by, context = order_by or self._order, self._context
+        order_by = order_by or self._order
         if changed_since is not None:  # the pager adds the filter
             query, order_by = None, changed_by or MODIFIED
         request = requests.list_page(
@@ -182,9 +176,13 @@ class Listing(Resource, Generic[Item]):
             order_by=order_by,
             **self._names,
         )
-        parameter, base_url = context.dialect.query_parameter, context.session.base_url
         return Pager(
-            context.send, request, options, base_url=base_url, parameter=parameter, decode=decode
+            context.send,
+            request,
+            options,
+            base_url=context.session.base_url,
+            parameter=context.dialect.query_parameter,
+            decode=self._decode(numbers) if model is None else None,
         )
 
 
@@ -199,8 +197,7 @@ class Records(Listing[Record]):
 
         Assumed: published, not in the document.
         """
-        request = self._route(self._operation.replace(".list", ".get"), recordId=record_id)
-        return await self._context.record(request)
+        return await self._context.record(self._related("get", recordId=record_id))
 
     async def pdf(self, record_id: str) -> Answer:
         """Return an invoice as a PDF: the bytes are in ``body``. Assumed: published."""

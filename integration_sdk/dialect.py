@@ -182,8 +182,6 @@ class Dialect:
             has no such keys, as in the document.
         connection_name: What a push's connection is called in answers, as a sign of the dialect;
             None for any name. Document: ``dataConnectionId``; published: ``dataConnectionKey``.
-        refuses_with_503: Whether a 503 with the documented error body means that
-            nothing was done. Document, "Status codes": "temporarily offline".
         timed_out_may_take_effect: Whether a TimedOut push can still reach the
             platform. Document: it cannot; published: it can.
 
@@ -206,7 +204,6 @@ class Dialect:
     newest_first: str = "-requestedOnUtc"
     idempotency_header: str | None = field(default=None)
     connection_name: str | None = None
-    refuses_with_503: bool = True
     timed_out_may_take_effect: bool = False
 
     @cached_property
@@ -252,6 +249,10 @@ class Dialect:
             timed_out_may_take_effect=True,
         )
 
+    def path_name(self, data_type: str) -> str:
+        """Return what *data_type* is called in a path."""
+        return self.path_names.get(data_type, data_type)
+
     def is_below_connection(self, data_type: str) -> bool:
         """Return whether records of *data_type* stand below a connection, and only there."""
         return data_type in self.connection_types - self.company_types
@@ -262,7 +263,7 @@ class Dialect:
         Raises:
             ConfigurationError: They stand elsewhere, or the name is misspelt; says what is right.
         """
-        name = self.path_names.get(data_type, data_type)
+        name = self.path_name(data_type)
         types = {"company": self.company_types, "connection": self.connection_types}
         if name in types.pop(below):
             return name

@@ -18,7 +18,6 @@ import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from integration_sdk import _checks
@@ -61,8 +60,7 @@ class Receiver:
         allow_unverified: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not _is_plain(notify):
-            raise ConfigurationError("notify must be a plain function; it is not awaited")
+        _checks.plain_function("notify", notify)
         shared = _listed("authorization", authorization)
         keys = [_key(secret) for secret in _listed("secrets", secrets)]
         _checks.true_or_false("allow_unverified", allow_unverified)
@@ -74,6 +72,9 @@ class Receiver:
         self._inbox = Inbox(keys, shared)
         self._notify = notify
         self._clock = clock
+
+    def __repr__(self) -> str:
+        return "<Receiver of notifications>"
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> int:
         """Handle one delivery and return the HTTP status to answer.
@@ -96,10 +97,6 @@ class Receiver:
             except Exception:  # the delivery is fine; repeating it would not help
                 logger.exception("notify failed; the push is polled as usual")
         return status
-
-
-def _is_plain(notify: object) -> bool:
-    return callable(notify) and not any(map(iscoroutinefunction, (notify, type(notify).__call__)))
 
 
 def _listed(name: str, values: Any) -> Sequence[str]:

@@ -25,13 +25,17 @@ from integration_sdk._records.shapes import read_error_body
 _log = logging.getLogger("integration_sdk.session")
 
 
+def _policy(given: RetryPolicy | None) -> RetryPolicy:
+    return RetryPolicy.never() if given is None else given
+
+
 @frozen(kw_only=True)
 class CallOptions:
     """The settings that `Client.with_options` changes, where they are explained."""
 
     timeout: float | None = 60.0
     read_timeout: float | None = 60.0
-    retry: RetryPolicy = field(factory=RetryPolicy)
+    retry: RetryPolicy = field(factory=RetryPolicy, converter=_policy)
     priority: Priority | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)  # it may hold a secret
 

@@ -63,7 +63,6 @@ class Request:
         params: Query parameters, unquoted, in order.
         raw_query: The query as it is sent, instead of `params`.
         key_header: The one of *headers* with an idempotency key, if there is one.
-        keeps_key: Whether the caller chose that key, so that it must not be replaced.
         company_id: The company whose limits it counts against; None for none.
         body_limit: Maximum size of the answer in bytes, decompressed.
         replacement: Path that replaces this one when it is removed.
@@ -78,9 +77,7 @@ class Request:
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(factory=dict)
     key_header: str | None = None
-    keeps_key: bool = False
     safety: Safety = Safety.READ
-    refuses_with_503: bool = True
     company_id: str | None = None
     priority: Priority = Priority.INTERACTIVE
     body_limit: int = 64 * MIB
@@ -101,9 +98,9 @@ class Request:
         return f"{self.path}?{'&'.join(pairs)}" if pairs else self.path
 
     def with_idempotency_key(self, key: str | None) -> Request:
-        """Return the request with another idempotency key, if it has one and may change it."""
+        """Return the request with another idempotency key, if it has one."""
         header = self.key_header
-        if key is None or self.keeps_key or header is None or self.headers.get(header) == key:
+        if key is None or header is None or self.headers.get(header) == key:
             return self
         return evolve(self, headers={**self.headers, header: key})
 
@@ -184,7 +181,6 @@ def _on_route(
         path=route.path.format_map(quoted),
         company_id=str(company_id) if company_id is not None else None,
         safety=Safety.READ if route.method == "GET" else Safety.WRITE,
-        refuses_with_503=dialect.refuses_with_503,
         replacement=_replacement(route, quoted),
         **fields,
     )
@@ -277,7 +273,7 @@ def _push_names(
     dialect: Dialect, company_id: str, connection_id: str, data_type: str, record_id: str | None
 ) -> dict[str, str]:
     segment("dataType", data_type)  # checked first: the lookup below needs something hashable
-    path_name = dialect.path_names.get(data_type, data_type)
+    path_name = dialect.path_name(data_type)
     names = {"companyId": company_id, "connectionId": connection_id, "dataType": path_name}
     return names if record_id is None else {**names, "recordId": record_id}
 
@@ -285,24 +281,6 @@ def _push_names(
 def _idempotency(dialect: Dialect, key: str | None) -> dict[str, Any]:
     header = dialect.idempotency_header
     return {} if header is None or key is None else {"headers": {header: key}, "key_header": header}
-
-
-def with_own_key(dialect: Dialect, create: Request, key: object) -> Request:
-    """Return *create* with an idempotency key that the caller chose.
-
-    Raises:
-        ConfigurationError: It cannot be sent in a header, or the dialect has no such header.
-    """
-    if dialect.idempotency_header is None:
-        raise ConfigurationError(
-            f"the dialect {dialect.name!r} has no idempotency keys: leave idempotency_key= out, "
-            "or use Dialect.published() if the service knows them"
-        )
-    if not (isinstance(key, str) and re.fullmatch("[!-~]+", key)):
-        raise ConfigurationError(
-            f"idempotency_key must be printable ASCII without spaces, not {key!r}"
-        )
-    return evolve(create, **_idempotency(dialect, key), keeps_key=True)
 
 
 def delete(
@@ -386,7 +364,6 @@ def custom(
         body=None if json is None else encode_value(json),
         headers={"Accept": "*/*"} if raw else {},
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
-        refuses_with_503=dialect.refuses_with_503,
         replacement=_replacement_of(dialect, path),
     )
 

@@ -193,7 +193,6 @@ def meaning_of(request: Request, response: Response, *, is_own: bool) -> Meaning
         request.safety,
         response.status,
         is_own=is_own,
-        refuses_with_503=request.refuses_with_503,
         not_taken=response.not_taken,
     )
 

@@ -370,8 +370,6 @@ def _meaning(request: Request, last: Reply) -> Meaning:
     if isinstance(last, Failure):
         again = statuses.of_failure(request.safety, last.phase)
         return again if last.repeatable else Meaning.GIVE_UP
-    if request.keeps_key and last.status == OFFLINE:
-        return Meaning.REFUSED  # which the service repeats for as long as the key is the same
     is_own = request.safety is Safety.READ or is_services_own(last.body)
     return meaning_of(request, last, is_own=is_own)
 

@@ -103,7 +103,7 @@ TABLE: Final[Mapping[int, Row]] = MappingProxyType({
 """The error statuses that mean something. 2xx is done; any other is unforeseen."""
 
 OFFLINE: Final = 503
-"""The status that a dialect may doubt, and that a service repeats for the same idempotency key."""
+"""The status that a service repeats for the same idempotency key."""
 
 
 def row(status: int) -> Row:
@@ -128,7 +128,6 @@ def of_answer(
     status: int,
     *,
     is_own: bool,
-    refuses_with_503: bool = True,
     not_taken: bool = False,
 ) -> Meaning:
     """Return what an answer means.
@@ -137,7 +136,6 @@ def of_answer(
         safety: The kind of request.
         status: The answer's.
         is_own: Whether the service itself wrote it, rather than a proxy; not asked for a 2xx.
-        refuses_with_503: `Dialect.refuses_with_503`.
         not_taken: Whether it is a redirect that says so; see `did_not_take`.
     """
     found = row(status)
@@ -145,8 +143,7 @@ def of_answer(
         return found.read
     if not_taken or status in (307, 308):
         return Meaning.REFUSED  # whatever sent it: the request went no further
-    doubted = status == OFFLINE and not refuses_with_503
-    if found.write is not Meaning.DONE and (doubted or not is_own):
+    if found.write is not Meaning.DONE and not is_own:
         return Meaning.IN_DOUBT
     return found.write
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from integration_sdk._checks import needed, one_of, whole_number
+from integration_sdk._handed_out import handed_out
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
 from integration_sdk._http.responses import Fetch
 from integration_sdk._list.changes import MODIFIED, Changes, filter_text, read_moment
@@ -24,6 +25,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+@handed_out
 class Pager(Generic[T_co]):
     """A list of the service. Nothing is requested until you iterate over it or await it.
 

@@ -17,6 +17,7 @@ from attrs import define, evolve, field
 from integration_sdk._checks import needed
 from integration_sdk._companies import Companies, Company
 from integration_sdk._context import RequestContext
+from integration_sdk._handed_out import handed_out
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, TAKEN, UnitReader, open_sink
@@ -33,6 +34,7 @@ from integration_sdk.errors import (
 logger = logging.getLogger("integration_sdk.pull")
 
 
+@handed_out
 @define(eq=False, repr=False)
 class Pull:
     """A pull: await it to get a `Receipt`, or iterate over its units as they end.

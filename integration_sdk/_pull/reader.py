@@ -179,7 +179,7 @@ class UnitReader:
             connection = Company(self._context, company_id).connection(connection_id)
             accounts = connection.bank_accounts
             return accounts.transactions(account_id) if account_id else connection.data(data_type)
-        name = self._context.dialect.path_names.get(data_type, data_type)
+        name = self._context.dialect.path_name(data_type)
         return Records(self._context, "data.list", companyId=company_id, dataType=name)
 
 

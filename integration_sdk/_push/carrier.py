@@ -181,12 +181,10 @@ class Carriers:
 
     async def _answered(self, live: Live, result: SendResult) -> None:
         """Record what a transmission proves, and go on."""
-        row, policy = live.row, self.holder.policy
+        row, holder = live.row, self.holder
         live.tries += 1
-        again = live.tries < policy.retry.attempts and not (
-            self.holder.stopped or self.holder.closing
-        )
-        again = again and (result.retry_after or 0.0) <= policy.longest_pause
+        again = live.tries < holder.retry.attempts and not (holder.stopped or holder.closing)
+        again = again and (result.retry_after or 0.0) <= holder.options.longest_pause
         if row.state is not State.SENDING:  # it got no turn
             if isinstance(result.error, JournalError):
                 self.holder.stop(result.error)
@@ -199,7 +197,6 @@ class Carriers:
             result,
             key_is_known=result.key is not None and self._is_known(row, result.key),
             replay=row.replays > 0,
-            refuses_with_503=policy.refuses_with_503,
         )
         for_now = result.phase is Phase.NEVER_LEFT or statuses.scope_of(result.status) is Scope.LOAD
         if event is Event.REFUSED and again and for_now:
@@ -246,11 +243,8 @@ class Carriers:
         return listed or folded(key) in self.holder.keys or folded(key) in self.holder.owned
 
     def _may_replay(self, live: Live) -> bool:
-        if (
-            not self.holder.policy.replays
-            or live.row.idempotency_key is None
-            or live.sent_at is None
-        ):
+        keeps_key = self.holder.wire.replays and live.row.idempotency_key is not None
+        if not keeps_key or live.sent_at is None:
             return False
         loop, wall = live.sent_at  # the loop's clock stands still while a machine sleeps
         passed = max(asyncio.get_running_loop().time() - loop, time.time() - wall)
@@ -259,7 +253,7 @@ class Carriers:
     def _send_later(self, live: Live, result: SendResult) -> None:
         self.holder.room.set()
         jitter = lambda limit: self.holder.chance() * limit  # noqa: E731
-        pause = self.holder.policy.retry.pause(
+        pause = self.holder.retry.pause(
             live.tries - 1, jitter, throttled=True, floor=result.retry_after or 0.0
         )
         asyncio.get_running_loop().call_later(pause, self.holder.queue, live, context=Context())
@@ -277,7 +271,7 @@ class Carriers:
             self._refused_keys = (self._refused_keys[0] + 1, now)
         if error is None or result.phase is Phase.MAY_HAVE_LEFT:
             return
-        too_long = (result.retry_after or 0.0) > self.holder.policy.longest_pause
+        too_long = (result.retry_after or 0.0) > self.holder.options.longest_pause
         locked_out = self._refused_keys[0] >= REFUSED_KEYS and isinstance(error, Unauthorized)
         if self._strange >= STRANGE_ANSWERS:
             self._strange = 0

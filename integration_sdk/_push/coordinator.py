@@ -16,12 +16,13 @@ from typing import Any, Final, Literal, Self, get_args, overload
 from attrs import evolve
 
 from integration_sdk._checks import one_of, seconds, whole_number
+from integration_sdk._handed_out import handed_out
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.carrier import Carriers
-from integration_sdk._push.holder import CheckRecord, Holder, Policy
+from integration_sdk._push.holder import CheckRecord, Holder
 from integration_sdk._push.outcomes import checked
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Push, PushProgress
@@ -42,6 +43,7 @@ SILENCE: Final = 300.0
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
+@handed_out
 class Coordinator:
     """Pushes many records and reports the outcome of each. Use it as ``async with``.
 
@@ -71,17 +73,8 @@ class Coordinator:
         if journal is not None:
             self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
-        self._policy = Policy(
-            exclusive=options.exclusive,
-            refuses_with_503=dialect.refuses_with_503,
-            path_names=dialect.path_names,
-            replays=dialect.idempotency_header is not None,
-            retry=retry,
-            longest_pause=options.max_pause,
-            search_for=options.patience,
-            resends=options.in_doubt == "resend",
-        )
-        self._check, self._held_back, self._chance = check, held_back, chance
+        self._retry, self._check = retry, check
+        self._held_back, self._chance = held_back, chance
         self._places = asyncio.Semaphore(options.max_open)
         self._holder: Holder | None = None
         self._search: Search
@@ -106,11 +99,10 @@ class Coordinator:
                 Wire(self._service, self._dialect),
                 self._polls,
                 journal,
-                self._policy,
+                self._options,
+                self._retry,
                 self._chance,
-                self._options.on_event,
                 self._check,
-                self._options.fetch_data,
             )
             Carriers(holder)
             self._holder, self._search, self._workers = holder, Search(holder), Workers(holder)

@@ -45,6 +45,7 @@ from integration_sdk._push.agreement import (
 )
 from integration_sdk._push.table import CREATES, Event
 from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
+from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushOperation
 
 MARK: Final = 20
@@ -136,20 +137,14 @@ def reaches_back(mark: Mark | None, listing: Listing) -> bool:
     return set(mark.keys).issubset(listing.keys) if mark.keys else listing.whole
 
 
-def in_lane(operation: PushOperation, lane: Lane, path_names: Mapping[str, str]) -> bool:
-    """Whether a push of the lane's company may belong to the lane; a missing name matches.
-
-    *path_names*: From the dialect: operations and paths spell some data types differently.
-    """
-    return _is_name(operation.data_connection_id, lane.connection_id, path_names) and _is_name(
-        operation.data_type, lane.data_type, path_names
+def in_lane(operation: PushOperation, lane: Lane, dialect: Dialect) -> bool:
+    """Whether a push of the lane's company may belong to the lane; a missing name matches."""
+    connection, data_type = operation.data_connection_id, operation.data_type
+    return (connection is None or connection.casefold() == lane.connection_id.casefold()) and (
+        data_type is None
+        # Operations and paths spell some data types differently.
+        or dialect.path_name(data_type).casefold() == dialect.path_name(lane.data_type).casefold()
     )
-
-
-def _is_name(name: str | None, own: str, path_names: Mapping[str, str]) -> bool:
-    if name is None or name == own:
-        return True
-    return path_names.get(name, name).casefold() == path_names.get(own, own).casefold()
 
 
 # One row, one push
@@ -233,13 +228,12 @@ class Judging:
     Args:
         asked: The rows that were in doubt when the listing was requested.
         listing: What it showed; None if it could not be read.
-        path_names: From the dialect, as for `in_lane`.
         exclusive: Whether the caller promises to be the lanes' only writer, which allows E1.
     """
 
     asked: Sequence[Row]
     listing: Listing | None
-    path_names: Mapping[str, str]
+    dialect: Dialect
     exclusive: bool
     _of_row: dict[str, tuple[list[PushOperation], bool, frozenset[str]]] = field(init=False)
     _matches: dict[tuple[str, str], Match] = field(init=False, factory=dict)
@@ -257,7 +251,7 @@ class Judging:
             self._of_row[row.id] = own, past, old
 
     def _may_be(self, row: Row, operation: PushOperation) -> bool:
-        return in_lane(operation, row.lane, self.path_names) and is_of_kind(row, operation)
+        return in_lane(operation, row.lane, self.dialect) and is_of_kind(row, operation)
 
     @property
     def new(self) -> dict[str, PushOperation]:

@@ -21,17 +21,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
 from itertools import count
 from math import inf
 from typing import Any, Final, TypeVar, assert_never
 from uuid import uuid4
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 
 from integration_sdk._http.requests import Request
 from integration_sdk._http.retry import RetryPolicy
+from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.evidence import Finding
@@ -71,28 +72,6 @@ _OF_THE_RECORD: Final = (
     *("natural_key", "natural_value", "timeout_minutes", "idempotency_key", "holder"),
 )
 """What a corrected record changes in the row of its reference."""
-
-
-@frozen(kw_only=True)
-class Policy:
-    """Limits of retries and waits, and what the service and the caller promise. In seconds.
-
-    exclusive: Nobody but this journal writes to the lanes. Allows E1.
-    replays: The service carries out only once what it receives under one idempotency key.
-    retry: Transmissions of one push, after NOT_SENT, 429 and 503, and replays.
-    longest_pause: If the service asks for a longer pause, the push is given up.
-    search_for: Time that a list gets to show a push before its absence counts.
-    resends: Whether a push that no list shows is sent again without asking the caller.
-    """
-
-    exclusive: bool = False
-    refuses_with_503: bool = True
-    path_names: Mapping[str, str] = field(factory=dict)
-    replays: bool = True
-    retry: RetryPolicy = field(factory=lambda: RetryPolicy(attempts=5))
-    longest_pause: float = inf
-    search_for: float = 30.0
-    resends: bool = False
 
 
 @define(eq=False)
@@ -150,6 +129,7 @@ class Live:
 class Holder:
     """The pushes that a coordinator holds, by id, key and reference.
 
+    options: What the caller chose. *retry*: Transmissions of one push, after NOT_SENT, 429 and 503.
     journal: None to keep no record. *buried*, *owned*: What it would say of rows that are done.
     pump, seek, beat: Sends what is queued; searches for what is doubtful; says to other workers
         that this one is alive.
@@ -163,11 +143,10 @@ class Holder:
     wire: Wire
     polls: Polls
     journal: Journal | None
-    policy: Policy
+    options: CoordinatorOptions
+    retry: RetryPolicy
     chance: Callable[[], float]
-    on_event: Callable[[PushEvent], object] | None = None
     check: CheckRecord | None = None
-    fetch_data: bool = False
     pump: Callable[[Company], None] = field(init=False)
     beat: Callable[[], Awaitable[None]] = field(init=False)
     seek: Callable[[Company], None] = field(init=False)
@@ -209,7 +188,7 @@ class Holder:
     def accept(self, push: Push) -> None:
         """Queue *push*, or let it join the one that has its reference."""
         self.enter(push)
-        key = str(uuid4()) if self.policy.replays else None
+        key = str(uuid4()) if self.wire.replays else None
         row_id = key or (str(uuid4()) if self.journal else f"push-{next(self._numbers)}")
         holder = self.journal.holder if self.journal else ""
         try:
@@ -478,7 +457,7 @@ class Holder:
             self.seen,
             operation=live.operation,
             minutes=minutes,
-            wants_data=self.fetch_data,
+            wants_data=self.options.fetch_data,
         )
 
     def _start_wait(self, live: Live, push: Push) -> None:
@@ -590,8 +569,8 @@ class Holder:
     def tell(self, what: What, push: Push) -> None:
         """Call the caller's ``on_event``."""
         try:
-            if self.on_event is not None:
-                self.on_event(PushEvent(what, push))
+            if self.options.on_event is not None:
+                self.options.on_event(PushEvent(what, push))
         except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
             # Once: what is wrong with it is wrong for every push.
             level = logging.DEBUG if self._complained else logging.ERROR

@@ -13,12 +13,14 @@ from typing import Any, Literal
 
 from attrs import Factory, define, field, frozen
 
+from integration_sdk._handed_out import handed_out
 from integration_sdk._outcome import PushOutcome
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
 
 
+@handed_out
 @define(eq=False)
 class Push:
     """One record being pushed. Await it for its `PushOutcome`, from as many tasks as you like.

@@ -88,7 +88,7 @@ class Search:
                     self._tell_doubts(company)
                 lost = any(one.row.state is not State.DOUBT for one in company.doubtful.values())
                 if lost:
-                    usual = max(FIRST, min(2 * pause, self.holder.policy.search_for / 2))
+                    usual = max(FIRST, min(2 * pause, self.holder.options.patience / 2))
                     usual = max(usual, (loop.time() - began) / 5)
                 else:
                     usual = FIRST if confirms else max(RARELY, 2 * pause)
@@ -142,8 +142,7 @@ class Search:
         }
         company.listed.append(now)
         listing = await holder.wire.list_back_to(company.id, asked)
-        policy = holder.policy
-        judging = Judging(asked, listing, policy.path_names, policy.exclusive)
+        judging = Judging(asked, listing, holder.wire.dialect, holder.options.exclusive)
         try:
             # After the listing, and in this order: whatever it shows was on record before.
             if holder.journal is not None:
@@ -190,7 +189,7 @@ class Search:
             free,
             before={name: live.finding for name, live in lives.items()},
             waited=waited,
-            patience=holder.policy.search_for,
+            patience=holder.options.patience,
         )
         for number, (row, finding, event, facts) in enumerate(conclusions):
             live = lives[row.id]
@@ -240,10 +239,10 @@ class Search:
                 self.holder.settle(push, outcomes.in_doubt(push.request, live.row))
 
     def _may_resend(self, live: Live) -> bool:
-        holder, policy = self.holder, self.holder.policy
-        if not policy.resends or holder.stopped or holder.closing:
+        holder = self.holder
+        if holder.options.in_doubt == "ask" or holder.stopped or holder.closing:
             return False
-        return may_resend(live.row, live.finding, transmissions=policy.retry.attempts)
+        return may_resend(live.row, live.finding, transmissions=holder.retry.attempts)
 
     async def _resend_missing(self, live: Live) -> None:
         """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
@@ -370,7 +369,7 @@ class Search:
             raise ConfigurationError(
                 f"push {key} cannot be read at the service; nothing was recorded"
             )
-        if not in_lane(found[0], row.lane, self.holder.policy.path_names):
+        if not in_lane(found[0], row.lane, self.holder.wire.dialect):
             raise ConfigurationError(f"push {key} is of another connection or data type")
 
     async def give_back(self, intent: str) -> PushRequest:

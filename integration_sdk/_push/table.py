@@ -215,13 +215,7 @@ class SendResult:
 ACKNOWLEDGED: Final = frozenset({200, 202})
 
 
-def classify(
-    result: SendResult,
-    *,
-    key_is_known: bool,
-    replay: bool = False,
-    refuses_with_503: bool = True,
-) -> Event:
+def classify(result: SendResult, *, key_is_known: bool, replay: bool = False) -> Event:
     """Return what the result of a transmission proves.
 
     ============== =============== ============================== ==========
@@ -243,13 +237,12 @@ def classify(
         key_is_known: Whether its key was listed before we sent, or belongs to another row: then
             a cache or proxy answered, not the service.
         replay: Whether an earlier transmission of this row is in doubt: only ANSWERED ends that.
-        refuses_with_503: From the dialect: a 503 by the service itself means nothing was done.
 
     Source: "Status codes", "Error body"; which of them exclude an effect is PUSH-PROTOCOL.
     """
     if result.is_moved:
         return Event.LOST if replay else Event.REFUSED
-    match _meaning(result, refuses_with_503=refuses_with_503):
+    match _meaning(result):
         case Meaning.DONE if result.status in ACKNOWLEDGED and result.key and not key_is_known:
             return Event.ANSWERED
         case Meaning.REFUSED | Meaning.AGAIN if not replay:
@@ -260,10 +253,7 @@ def classify(
             assert_never(other)
 
 
-def _meaning(result: SendResult, *, refuses_with_503: bool) -> Meaning:
+def _meaning(result: SendResult) -> Meaning:
     if result.phase is not Phase.ANSWERED or result.status is None:
         return statuses.of_failure(Safety.WRITE, result.phase)
-    is_own = is_error_body(result.body)
-    return statuses.of_answer(
-        Safety.WRITE, result.status, is_own=is_own, refuses_with_503=refuses_with_503
-    )
+    return statuses.of_answer(Safety.WRITE, result.status, is_own=is_error_body(result.body))

@@ -377,6 +377,11 @@ class Wire:
     dialect: Dialect
     speaks_another: bool = field(init=False, default=False)
 
+    @property
+    def replays(self) -> bool:
+        """Whether the service carries out only once what has one idempotency key."""
+        return self.dialect.idempotency_header is not None
+
     def note_dialect(self, answer: bytes) -> None:
         """Note which dialect an *answer* with pushes is of."""
         self.speaks_another = self.speaks_another or self.dialect.is_contradicted(answer)

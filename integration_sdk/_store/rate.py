@@ -42,7 +42,7 @@ class Limit:
         return handful + int(min(trip, LONGEST_TRIP) / self.interval)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StoreRate:
     """A `SharedRate` kept in a store; see `Store.rate`."""
 
@@ -53,6 +53,9 @@ class StoreRate:
     _filling: asyncio.Task[None] | None = field(init=False, default=None)
     _telling: set[asyncio.Task[None]] = field(init=False, factory=set)
     _void_before: float = field(init=False, default=0.0)
+
+    def __repr__(self) -> str:
+        return f"<StoreRate {self.limit.name!r} in {self._database}>"
 
     async def acquire(self) -> None:
         """Wait until one more call may be sent.

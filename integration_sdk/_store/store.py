@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from integration_sdk._checks import is_number, whole_number
+from integration_sdk._options_given import SharedRate
 from integration_sdk._store.journal import Journal, read_rows
 from integration_sdk._store.postgres import Postgres, is_url, shown, without_password
 from integration_sdk._store.rate import Limit, StoreRate
@@ -120,7 +121,7 @@ class Store:
         """Whether several processes can use it at the same time."""
         return self._database is not None
 
-    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> StoreRate | float:
+    def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> SharedRate | float:
         """Return a limit shared by all processes that use this store, for ``Client(rate=)``.
 
         A file has one process, whose client keeps the limit by itself.

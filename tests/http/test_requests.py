@@ -168,23 +168,6 @@ def test_idempotency_keys_go_where_they_are_honoured() -> None:
     assert update.headers == document.headers == {}
 
 
-def test_a_key_of_the_callers_own_is_never_replaced() -> None:
-    """It is what makes the caller's own repetition harmless; a key of ours may change."""
-    ours = requests.push(PUBLISHED, "c", "k", "invoices", {}, idempotency_key="x")
-    own = requests.with_own_key(PUBLISHED, ours, "order-1")
-
-    assert own.headers == own.with_idempotency_key("y").headers == {"Idempotency-Key": "order-1"}
-    assert ours.with_idempotency_key("y").headers == {"Idempotency-Key": "y"}
-
-
-@pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "ä", 7, b"k"])
-def test_a_key_that_no_header_can_hold_is_refused(key: Any) -> None:
-    """Before anything is sent."""
-    push = requests.push(PUBLISHED, "c", "k", "invoices", {})
-    with pytest.raises(ConfigurationError, match="idempotency_key must be printable ASCII"):
-        requests.with_own_key(PUBLISHED, push, key)
-
-
 def test_file_is_one_multipart_field() -> None:
     """Bills have a path of their own; the file goes in the field ``file``."""
     number: Any = 5

@@ -184,19 +184,6 @@ async def test_an_answer_is_final_unless_it_says_later(status: int, documented: 
             assert response.attempts == len(server.requests) == (3 if again else 1)
 
 
-async def test_a_503_proves_nothing_where_the_dialect_says_so() -> None:
-    """`Dialect.refuses_with_503` decides whether a write outlives a documented 503."""
-    reply = answer(503, error_body(503))
-
-    async with (
-        raw_server(always(reply)) as server,
-        session_on(server) as session,
-    ):
-        response = await session.send(write(refuses_with_503=False), ONE_CALL)
-
-    assert response.attempts == len(server.requests) == 1
-
-
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "GET"])
 async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
     """A kept connection that breaks is where aiohttp would silently repeat a request."""

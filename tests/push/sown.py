@@ -19,7 +19,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a key of another lane is bound": Fault(
         "_push/search.py",
-        "not in_lane(found[0], row.lane, self.holder.policy.path_names)",
+        "not in_lane(found[0], row.lane, self.holder.wire.dialect)",
         "False",
         "coordinator_mishaps coordinator_takeover poller_life",
         "Search._check_key",

@@ -34,8 +34,10 @@ from integration_sdk._push.evidence import (
 )
 from integration_sdk._push.table import Event, new_row
 from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
+from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef
 
+DOCUMENT = Dialect.document()
 LANE = Lane("company", "books", "invoices")
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 numbers = st.integers(-(10**6), 10**6) | st.decimals(
@@ -177,7 +179,7 @@ def conclude(
     at: int | None = None,
 ) -> dict[str, tuple[Finding, Event | None]]:
     """Judge *rows* by one listing, newest first."""
-    judging = Judging(rows, Listing(listed, whole=False, at=at), {}, exclusive)
+    judging = Judging(rows, Listing(listed, whole=False, at=at), DOCUMENT, exclusive)
     concluded = judging.conclude(
         rows,
         [*rows, *rivals],
@@ -304,9 +306,9 @@ def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
         ([push("a", 1, status=PushStatus.FAILED)], None),
         ([push("b", 2)], None),
     ):
-        judging = Judging([queued], Listing(listed, whole=False), {}, exclusive=False)
+        judging = Judging([queued], Listing(listed, whole=False), DOCUMENT, exclusive=False)
         assert judging.already_there(queued, [], judging.new) == key
-    judging = Judging([queued], Listing([push("a", 1)], whole=False), {}, exclusive=False)
+    judging = Judging([queued], Listing([push("a", 1)], whole=False), DOCUMENT, exclusive=False)
     assert judging.already_there(queued, [row(id="twin")], judging.new) is None
 
 
@@ -329,8 +331,7 @@ def test_new_is_what_stands_above_the_mark(keys: list[int], known: int, whole: b
 
 def test_lanes_are_compared_through_the_dialects_names() -> None:
     """Without case; none given is any."""
-    names = {"chartOfAccounts": "accounts"}
     lane = LANE._replace(data_type="accounts")
-    assert in_lane(push("a", data_type="ChartOfAccounts".replace("C", "c")), lane, names)
-    assert in_lane(push("a", data_type=None, data_connection_id=None), lane, names)
-    assert not in_lane(push("a", data_type="bills"), lane, names)
+    assert in_lane(push("a", data_type="ChartOfAccounts".replace("C", "c")), lane, DOCUMENT)
+    assert in_lane(push("a", data_type=None, data_connection_id=None), lane, DOCUMENT)
+    assert not in_lane(push("a", data_type="bills"), lane, DOCUMENT)

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from integration_sdk import Client, Listing
+from integration_sdk._http import CallOptions
 from integration_sdk._options_given import (
     ConnectionOptions,
     CoordinatorOptions,
@@ -29,7 +30,6 @@ class NoRate:
 
 PULL = {"data_types": ["invoices"], "to": "out"}
 REFUSED: list[tuple[type, dict[str, Any], str]] = [
-    (ListOptions, {"page_size": 0}, "page_size must be a whole number from 1 to 5000"),
     (ListOptions, {"page_size": 5001}, "page_size must be a whole number from 1 to 5000"),
     (ListOptions, {"page_size": True}, "page_size must be a whole number"),
     (ListOptions, {"page": 0}, "page must be a whole number from 1"),
@@ -43,7 +43,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ListOptions, {"order_by": 7}, "order_by must be a str"),
     (ListOptions, {"cursor": 7}, "cursor must be a str"),
     (ListOptions, {"numbers": "exact"}, "numbers must be 'float' or 'decimal'"),
-    (ListOptions, {"on_invalid": 7}, "on_invalid must be callable, or None"),
+    (ListOptions, {"on_invalid": 7}, "on_invalid must be a plain function"),
     (ListOptions, {"on_invalid": awaited}, "on_invalid must be a plain function"),
     (ListOptions, {"changed_by": "modifiedDate"}, "changed_by= needs changed_since="),
     (ListOptions, {"page": 2, "cursor": "x"}, "page= does not go with cursor="),
@@ -64,6 +64,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (CoordinatorOptions, {"fetch_data": "no"}, "fetch_data must be True or False"),
     (CoordinatorOptions, {"exclusive": 1}, "exclusive must be True or False"),
     (CoordinatorOptions, {"patience": math.inf}, "patience must be 0 seconds or more"),
+    (CoordinatorOptions, {"patience": None}, "patience must be 0 seconds or more, not None"),
     (CoordinatorOptions, {"in_doubt": "guess"}, "in_doubt must be 'ask' or 'resend'"),
     (CoordinatorOptions, {"max_pause": -1}, "max_pause must be 0 seconds or more"),
     (PullOptions, {"data_types": [], "to": "out"}, "name a data type"),
@@ -76,14 +77,19 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (PullOptions, {**PULL, "full": "yes"}, "full must be True or False"),
     (PullOptions, {**PULL, "at_once": 0}, "at_once must be a whole number from 1"),
     (PullOptions, {**PULL, "max_bytes": 1}, "max_bytes must be a whole number from"),
+    (ConnectionOptions, {"dialect": "published"}, "dialect must be a Dialect, such as Dialect."),
+    (ConnectionOptions, {"numbers": ["float"]}, "numbers must be 'float' or 'decimal'"),
+    (ConnectionOptions, {"notified": "false"}, "notified must be True or False"),
+    (CallOptions, {"timeout": 0}, "timeout must be more than 0 seconds"),
+    (CallOptions, {"timeout": "5"}, "timeout must be more than 0 seconds"),
+    (CallOptions, {"retry": 0}, "retry must be a RetryPolicy"),
     (ConnectionOptions, {"rate": 0}, "rate must be more than 0 calls per second"),
-    (ConnectionOptions, {"rate": True}, "rate must be more than 0 calls per second"),
     (ConnectionOptions, {"rate": NoRate()}, "or a SharedRate"),
     (ConnectionOptions, {"per_company": 0}, "per_company must be a whole number from 1"),
     (ConnectionOptions, {"connections": 0}, "connections must be a whole number from 1"),
-    (ConnectionOptions, {"ssl": "no"}, "ssl must be an ssl.SSLContext, True or False"),
+    (ConnectionOptions, {"ssl": None}, "ssl must be an ssl.SSLContext, True or False"),
     (ConnectionOptions, {"connector": 7}, "connector must be an aiohttp connector"),
-    (ConnectionOptions, {"on_call": 7}, "on_call must be callable, or None"),
+    (ConnectionOptions, {"on_call": 7}, "on_call must be a plain function"),
     (ConnectionOptions, {"on_call": awaited}, "on_call must be a plain function"),
 ]
 
@@ -141,4 +147,6 @@ def test_a_public_method_has_each_option_with_its_default(method: Any, options: 
     assert set(attrs.fields_dict(options)) - {"numbers"} <= set(parameters)
     if options is ListOptions:
         given["numbers"] = "float"  # the client's default
+    elif options is ConnectionOptions:
+        assert given.pop("dialect") is None  # for the one of the document
     assert options(**required, **given) == options(**required)
