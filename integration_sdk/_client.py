@@ -154,7 +154,8 @@ class Client:
         )
 
     def __repr__(self) -> str:
-        return f"<Client of {self._context.session.base_url}, {self.dialect.name}>"
+        made = getattr(self, "_context", None)  # None while __init__ raises
+        return f"<Client of {made.session.base_url}, {made.dialect.name}>" if made else "<Client>"
 
     async def __aenter__(self) -> Self:
         return self
