@@ -50,8 +50,8 @@ async def crashtest(
         Path of the field that tells pushed records from each other, such as invoiceNumber, where
         they differ from run to run. Without it the whole content does.
     expect
-        File or folder that the program writes, seen from its folder: what pull writes, or NDJSON,
-        CSV or Parquet with a field id. Can be repeated.
+        File or folder that the program writes, seen from its folder: what pull writes, or NDJSON
+        or Parquet with a field id. Can be repeated.
     published
         The sandbox speaks today's public API in place of the interface document.
     keep

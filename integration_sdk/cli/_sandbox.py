@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
+from shlex import join
 from typing import Any, Final
+from urllib.parse import quote
 
 from attrs import asdict, field, frozen
 from cyclopts import Parameter
@@ -13,7 +17,7 @@ from cyclopts import Parameter
 from integration_sdk.cli._display import Interrupted, interruptible, note, show, usable
 from integration_sdk.cli._service import Flag
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Sandbox, serve
+from integration_sdk.sandbox import Sandbox
 
 
 @Parameter(name="*")
@@ -99,5 +103,21 @@ async def sandbox(
         logging.basicConfig(format="%(asctime)s %(message)s")
         logging.getLogger("integration_sdk.sandbox").setLevel(logging.INFO)
     with suppress(Interrupted):
-        await interruptible(serve(server))
+        await interruptible(_serve(server))
     note("Sandbox stopped.")
+
+
+async def _serve(server: Sandbox) -> None:
+    """Show how *server* is called, and run it until cancelled."""
+    async with server:
+        url, key = server.base_url, server.api_key
+        show(f"Sandbox: {url}")
+        show(f"API key: {key}")
+        credential = b64encode(key.encode()).decode()
+        show(f"Try: curl -H 'Authorization: Basic {credential}' {url}/companies")
+        show(f"Look: {url}/#{quote(key)} shows pushes, faults and a form")
+        variables = f"INTEGRATION_SDK_BASE_URL={url}", f"INTEGRATION_SDK_API_KEY={key}"
+        show(f"export {join(variables)}")
+        if server.dialect == "published":
+            show("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
+        await asyncio.Event().wait()

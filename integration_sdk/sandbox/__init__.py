@@ -19,28 +19,20 @@ Its books are uneven on purpose, as real ones are (`_books`): write your code fo
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from functools import partial
-from shlex import join
 from typing import Any, Self
-from urllib.parse import quote
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, encode
+from integration_sdk.sandbox._faults import Faults
 from integration_sdk.sandbox._front import Control, Front
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._records import DataSet
-from integration_sdk.sandbox._rules import Faults, Rule
+from integration_sdk.sandbox._rules import Rule
 from integration_sdk.sandbox._schemas import Company, Connection
 from integration_sdk.sandbox._server import RecordedRequest, Server
-from integration_sdk.sandbox._service import (
-    REMOVAL,
-    DialectName,
-    Service,
-    checked_settings,
-)
+from integration_sdk.sandbox._service import REMOVAL, DialectName, Service, checked_settings
 
 __all__ = [
     "Answer",
@@ -56,7 +48,6 @@ __all__ = [
     "Rule",
     "Sandbox",
     "Subscription",
-    "serve",
 ]
 
 
@@ -220,10 +211,6 @@ class Sandbox:
         """
         return self._notifier.subscribe(url, style, authorization, secret)
 
-    def unsubscribe(self, to: Subscription) -> None:
-        """Stop posting to this subscriber."""
-        self._notifier.unsubscribe(to)
-
     @property
     def served(self) -> int:
         """How many requests were answered, remembered or not."""
@@ -240,19 +227,3 @@ class Sandbox:
             method in {None, seen.method} and path in seen.path and status in {None, seen.status}
             for seen in self.requests
         )
-
-
-async def serve(sandbox: Sandbox, say: Callable[[str], object] | None = None) -> None:
-    """Run *sandbox* until cancelled; *say* gets its address, its key and how to use them."""
-    say = say or partial(print, flush=True)
-    async with sandbox:
-        say(f"Sandbox: {sandbox.base_url}")
-        say(f"API key: {sandbox.api_key}")
-        credential = b64encode(sandbox.api_key.encode()).decode()
-        say(f"Try: curl -H 'Authorization: Basic {credential}' {sandbox.base_url}/companies")
-        say(f"Look: {sandbox.base_url}/#{quote(sandbox.api_key)} shows pushes, faults and a form")
-        variables = {"BASE_URL": sandbox.base_url, "API_KEY": sandbox.api_key}
-        say("export " + join(f"INTEGRATION_SDK_{name}={text}" for name, text in variables.items()))
-        if sandbox.dialect == "published":
-            say("Dialect: use Client(dialect=Dialect.published()), or --published in commands")
-        await asyncio.Event().wait()

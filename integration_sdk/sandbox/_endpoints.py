@@ -310,24 +310,14 @@ def _first_connection(service: Service, call: Call) -> Connection:
 
 def _records(service: Service, call: Call) -> DataSet:
     names = call.names
-    kind, account = names.get("dataType", "bankAccounts"), names.get("accountId")
-    place = "connection" if "connectionId" in names else "company"
-    if place == "company" and kind == "bankAccounts":
+    kind, connection = list_name(names.get("dataType", "bankAccounts")), names.get("connectionId")
+    place = "company" if connection is None else "connection"
+    if kind == "bankAccounts" and connection is None:
         _check_not_removed(service, call)
-        connection = _first_connection(service, call)
-    elif list_name(kind) not in DATA_TYPES or DATA_TYPES[list_name(kind)].place not in {
-        place,
-        "both",
-    }:
+    elif kind not in DATA_TYPES or DATA_TYPES[kind].place not in {place, "both"}:
         # The public service has each type at one address.
         raise not_found(f"there is no data type {kind} below a {place}")
-    elif place == "company":
-        return service.data_set(names["companyId"], kind)
-    else:
-        connection = _connection(service, call)
-    if account is not None:
-        return service.bank_transactions(connection, account)
-    return service.data_set(connection.company_id, kind, connection.id)
+    return service.data_set(names["companyId"], kind, connection, names.get("accountId"))
 
 
 def _check_not_removed(service: Service, call: Call) -> None:

@@ -1,23 +1,35 @@
 """Faults on command: everything that goes wrong between a client and the service.
 
-Each fault is a class here, one declaration for Python, pytest markers, files and
-``POST /_page/faults``. A new one is a class here.
+A new one is a class here and a line in `Faults`: for Python, pytest markers, files and
+``POST /_page/faults`` alike.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from math import inf
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, ParamSpec
 
+import msgspec
 from attrs import evolve
 from msgspec import Meta
 
 from integration_sdk.sandbox import _call as sent
-from integration_sdk.sandbox._call import Answer, Call, Forgery, Problem, Refused, World
-from integration_sdk.sandbox._rules import Fault, Proceed, Rule
-from integration_sdk.sandbox._service import Count, Duration, HeaderText, Seconds, Service, Whole
+from integration_sdk.sandbox._call import Answer, Call, Forgery, Problem, Refused, Respond, World
+from integration_sdk.sandbox._routes import samples
+from integration_sdk.sandbox._rules import Act, Fault, OwnFault, Proceed, Rule, matcher
+from integration_sdk.sandbox._service import (
+    Count,
+    Duration,
+    HeaderText,
+    Seconds,
+    Service,
+    Whole,
+    checked,
+)
 
 Status = Annotated[int, Meta(ge=200, le=599)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)] | HeaderText
@@ -29,17 +41,14 @@ class Answering(Fault, kw_only=True):
 
     processed: bool = False
 
-    def reply(self) -> Answer | Refused:
-        """Return the answer."""
+    def reply(self) -> Answer:
+        """Return the answer, or raise Refused."""
         raise NotImplementedError
 
     async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
         if self.processed:
             await proceed()
-        reply = self.reply()
-        if isinstance(reply, Refused):
-            raise reply
-        return reply
+        return self.reply()
 
 
 class StatusFault(Answering, tag="status"):
@@ -55,9 +64,9 @@ class StatusFault(Answering, tag="status"):
     headers: Mapping[HeaderText, HeaderText] = {}
     content_type: HeaderText = sent.JSON
 
-    def reply(self) -> Answer | Refused:
+    def reply(self) -> Answer:
         if self.body is None:
-            return Refused(self.code, headers=self.headers)
+            raise Refused(self.code, headers=self.headers)
         body = self.body.encode() if isinstance(self.body, str) else self.body
         body = body if isinstance(body, bytes) else sent.encode(body)
         return Answer(self.code, body, self.headers, self.content_type)
@@ -82,8 +91,8 @@ class NotReady(Answering, tag="not_ready"):
     def window(self) -> tuple[float, float]:
         return 0.0, inf if self.seconds is None else self.seconds
 
-    def reply(self) -> Refused:
-        return Refused(409, "Conflict: the data set is not ready")
+    def reply(self) -> Answer:
+        raise Refused(409, "Conflict: the data set is not ready")
 
 
 class Unavailable(Answering, tag="unavailable"):
@@ -97,8 +106,8 @@ class Unavailable(Answering, tag="unavailable"):
     def window(self) -> tuple[float, float]:
         return self.delay, inf if self.seconds is None else self.delay + self.seconds
 
-    def reply(self) -> Refused:
-        return Refused(503, headers=_retry_after(self.retry_after))
+    def reply(self) -> Answer:
+        raise Refused(503, headers=_retry_after(self.retry_after))
 
 
 class NoPushList(Answering, tag="no_push_list"):
@@ -107,8 +116,8 @@ class NoPushList(Answering, tag="no_push_list"):
     status: Literal[404, 405] = 404
     only: ClassVar[str] = PUSH_LIST
 
-    def reply(self) -> Refused:
-        return Refused(self.status)
+    def reply(self) -> Answer:
+        raise Refused(self.status)
 
 
 class DropConnection(Fault, tag="drop_connection"):
@@ -293,3 +302,151 @@ def _retry_after(
         return {"Retry-After": value} if value is not None else {}
     date = sent.http_date(now + value)
     return {"Retry-After": date if form == "date" else str(int(-(-value // 1)))}
+
+
+P = ParamSpec("P")
+
+
+class Setter(Generic[P]):
+    """A method of `Faults` that puts one in force; its arguments are those of the fault's class."""
+
+    def __init__(self, kind: Callable[P, Fault]) -> None:
+        self.kind = kind
+
+    def __get__(self, faults: Faults, owner: type) -> Callable[P, Rule]:
+        @wraps(self.kind)
+        def setter(*args: P.args, **options: P.kwargs) -> Rule:
+            return faults.set(self.kind(*args, **options))
+
+        return setter
+
+
+class Faults:
+    """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
+
+    The methods are named as the faults in JSON: ``latency((1, 3))``, ``status(503, times=2)``. Each
+    also takes when it applies: ``route="POST /push/"``, ``skip``, ``times`` and ``probability``. A
+    fault of pushes concerns pushes only, whatever its route.
+
+    Rules wrap each other in the order they were set, the first outermost; refusals reach them as
+    answers. Those *in front* of the service apply to replayed idempotent answers too, and their
+    answers are neither kept nor counted; all others act behind the checks of key, quota and kept
+    answers.
+
+    Raises:
+        ValueError: A value cannot be, or the route matches no call that the service has.
+    """
+
+    status = Setter(StatusFault)
+    html_from_proxy = Setter(HtmlFromProxy)
+    not_ready = Setter(NotReady)
+    unavailable = Setter(Unavailable)
+    rate_limit = Setter(RateLimit)
+    concurrency_limit = Setter(ConcurrencyLimit)
+    latency = Setter(Latency)
+    late_answer = Setter(LateAnswer)
+    drop_connection = Setter(DropConnection)
+    truncate = Setter(Truncate)
+    cap_page_size = Setter(CapPageSize)
+    no_push_list = Setter(NoPushList)
+    list_lag = Setter(ListLag)
+    lose_answer = Setter(LoseAnswer)
+    push_seconds = Setter(PushSeconds)
+    fail_next_push = Setter(FailNextPush)
+    notifications = Setter(Notifications)
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._chance = random.Random(f"{service.settings.seed}/faults")
+        self._rules: list[Rule] = []
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    async def through(self, call: Call, respond: Respond, *, in_front: bool) -> Answer:
+        """Pass *call* through the rules of a place that apply, and then to *respond*."""
+        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
+
+        async def proceed() -> Answer:
+            try:
+                for rule in rules:
+                    if rule.applies(call):
+                        return await rule.carry_out(call, proceed)
+                return await respond(call)
+            except Refused as refused:
+                return self._service.refuse(refused)
+
+        return await proceed()
+
+    def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
+        """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
+        fault = checked(msgspec.structs.asdict(fault), type(fault))
+        fault.check(self._service)
+        matches = matcher(fault, samples(self._service.settings.dialect))
+        chance, now = random.Random(self._chance.random()), self._service.clock.now()
+        since, until = (now + seconds for seconds in fault.window())
+        outermost = outermost or fault.outermost
+        in_front = in_front or outermost or fault.in_front
+        rule = Rule(fault, self._service, chance, matches, in_front, since, until)
+        self._rules.insert(0 if outermost else len(self._rules), rule)
+        return rule
+
+    def add(
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
+    ) -> Rule:
+        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
+
+        It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
+        it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
+        """
+        return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
+
+    def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
+        """Set the fault *name*. ValueError or TypeError if there is none, or it cannot work."""
+        if name not in KINDS:
+            raise ValueError(f"there is no fault {name!r}: give one of {', '.join(sorted(KINDS))}")
+        return self.set(KINDS[str(name)](*args, **options))
+
+    def add_listed(self, text: bytes) -> None:
+        """Set faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
+
+        ValueError if it is no such list, or an entry cannot work; none is set then.
+        """
+        before = list(self._rules)
+        for number, options in enumerate(_entries(text), 1):
+            try:
+                self.add_named(options.pop("fault", None), **options)
+            except (ValueError, TypeError) as error:
+                self._rules = before
+                raise ValueError(f"fault {number}: {error}") from None
+
+    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
+        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
+        rules = [rule for rule in self if now is None or not rule.is_over(now)]
+        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
+
+    def end_listed(self, text: bytes) -> None:
+        """End the faults that are `listed` so, whatever their hits; all if *text* is empty."""
+        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
+        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
+
+    def remove(self, rule: Rule) -> None:
+        """End one fault."""
+        self._rules.remove(rule)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._rules.clear()
+
+
+KINDS: Mapping[str, Callable[..., Fault]] = {
+    name: each.kind for name, each in vars(Faults).items() if isinstance(each, Setter)
+}
+
+
+def _entries(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        example = '[{"fault": "latency", "seconds": [1, 3]}]'
+        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve
 
-from integration_sdk.sandbox import _endpoints, _faults  # noqa: F401 - found by their names
+from integration_sdk.sandbox import _endpoints  # noqa: F401 - found by their addresses
 from integration_sdk.sandbox._call import (
     HTML,
     Answer,
@@ -31,9 +31,9 @@ from integration_sdk.sandbox._call import (
     not_found,
     rate_headers,
 )
+from integration_sdk.sandbox._faults import Faults
 from integration_sdk.sandbox._pushes import VERBS, Operation
 from integration_sdk.sandbox._routes import find, wrong_method
-from integration_sdk.sandbox._rules import Faults
 from integration_sdk.sandbox._schemas import PLATFORMS
 from integration_sdk.sandbox._service import DAY, FREE_DAYS, Service
 

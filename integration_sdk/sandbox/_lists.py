@@ -96,7 +96,7 @@ def listed(
     if query or order_by:
         search, rows = Search(query, order_by), list(map(write, items))
         if rows:
-            search.check([rows[0], rare, *rows])
+            search.check([*rows, rare])
         values = search.read(rows)
         items = [items[n] for n in search.ordered(search.matching(values), values)]
     return page_answer(call, page, len(items), map(write, items[items_of(page)]))
@@ -262,11 +262,10 @@ _READERS: Mapping[type, Callable[[str], Value | None]] = {
     datetime: _moment,
     str: str.lower,
 }
-_RANKS = {kind: rank for rank, kind in enumerate(_READERS, 1)}
 
 
 def _rank(value: Value | None) -> tuple[int, Any]:
-    return (0, 0) if value is None else (_RANKS[type(value)], value)
+    return (0, 0) if value is None else (1, value)
 
 
 def _finder(names: list[str]) -> Callable[[bytes], list[Any]]:

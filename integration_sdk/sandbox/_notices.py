@@ -174,10 +174,6 @@ class Notifier:
             self.start()
         return to
 
-    def unsubscribe(self, to: Subscription) -> None:
-        self._subscriptions.remove(to)
-        self._changed.set()
-
     def start(self) -> None:
         if self._subscriptions and not self._tasks:
             self._spawn(self._run())
@@ -215,16 +211,14 @@ class Notifier:
         self._changed.set()
 
     async def _run(self) -> None:
-        """Send each letter at its time, while there are subscribers."""
+        """Send each letter at its time."""
         self._changed = asyncio.Event()  # of this loop
-        while self._subscriptions:
+        while True:
             self._changed.clear()
             now = self._clock.now()
             self._ledger.settle(now)
             while self._outbox and self._outbox[0][0] <= now:
-                letter = heappop(self._outbox)[2]
-                if letter.to in self._subscriptions:
-                    self._spawn(self._deliver(letter))
+                self._spawn(self._deliver(heappop(self._outbox)[2]))
             at = min([self._ledger.next_end(), *(at for at, *_ in self._outbox[:1])])
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if at == inf else max(at - now, 0.0)):

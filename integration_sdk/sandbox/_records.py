@@ -106,18 +106,9 @@ class DataSet:
         """Replace the record *identifier* with *record*."""
         self._write(self._existing(identifier), record)
 
-    def edit_at(self, position: int, changes: Mapping[str, Any]) -> None:
-        """Change some fields of the record at *position*."""
-        number = self._order[position]
-        self._write(number, {**decode(self._rows([number], self._written)[0]), **changes})
-
     def delete(self, identifier: str) -> None:
         """Remove the record *identifier*."""
-        self.delete_at(self._order.index(self._existing(identifier)))
-
-    def delete_at(self, position: int) -> None:
-        """Remove the record at *position*."""
-        self._loose().pop(position)
+        self._loose().remove(self._existing(identifier))
         self._version += 1
 
     def _write(self, number: int, record: Mapping[str, Any]) -> None:

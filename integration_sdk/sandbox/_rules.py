@@ -1,17 +1,11 @@
-"""Rules: when a fault applies to a call, and how the faults in force wrap it.
-
-Rules wrap each other in the order they were set, the first outermost; refusals reach them as
-answers. Those *in front* of the service apply to replayed idempotent answers too, and their answers
-are neither kept nor counted; all others act behind the checks of key, quota and kept answers.
-"""
+"""What a fault is, and when it applies to a call."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from functools import cache, partial
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Annotated, Any, ClassVar
 
@@ -19,9 +13,8 @@ import msgspec
 from attrs import define, field
 from msgspec import Meta
 
-from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, World
-from integration_sdk.sandbox._routes import samples
-from integration_sdk.sandbox._service import Count, Seconds, Service, Whole, checked
+from integration_sdk.sandbox._call import Answer, Call, Refused, World
+from integration_sdk.sandbox._service import Count, Seconds, Service, Whole
 
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
@@ -132,131 +125,7 @@ class OwnFault(Fault):
         return answer
 
 
-class Faults:
-    """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
-
-    The methods are named as the faults in JSON: ``latency((1, 3))``, ``status(503, times=2)``. Each
-    also takes when it applies: ``route="POST /push/"``, ``skip``, ``times`` and ``probability``. A
-    fault of pushes concerns pushes only, whatever its route.
-
-    Raises:
-        ValueError: A value cannot be, or the route matches no call that the service has.
-    """
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._chance = random.Random(f"{service.settings.seed}/faults")
-        self._rules: list[Rule] = []
-
-    def __getattr__(self, name: str) -> Callable[..., Rule]:
-        if name not in kinds():
-            raise AttributeError(f"there is no fault {name!r}: give one of {', '.join(kinds())}")
-        return partial(self.add_named, name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *kinds()]
-
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self._rules)
-
-    async def through(self, call: Call, respond: Respond, *, in_front: bool) -> Answer:
-        """Pass *call* through the rules of a place that apply, and then to *respond*."""
-        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
-
-        async def proceed() -> Answer:
-            try:
-                for rule in rules:
-                    if rule.applies(call):
-                        return await rule.carry_out(call, proceed)
-                return await respond(call)
-            except Refused as refused:
-                return self._service.refuse(refused)
-
-        return await proceed()
-
-    def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
-        """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
-        fault = checked(msgspec.structs.asdict(fault), type(fault))
-        fault.check(self._service)
-        matches = _matcher(fault, samples(self._service.settings.dialect))
-        chance, now = random.Random(self._chance.random()), self._service.clock.now()
-        since, until = (now + seconds for seconds in fault.window())
-        outermost = outermost or fault.outermost
-        in_front = in_front or outermost or fault.in_front
-        rule = Rule(fault, self._service, chance, matches, in_front, since, until)
-        self._rules.insert(0 if outermost else len(self._rules), rule)
-        return rule
-
-    def add(
-        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
-    ) -> Rule:
-        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
-
-        It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
-        it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
-        """
-        return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
-
-    def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
-        """Set the fault *name*. ValueError or TypeError if there is none, or it cannot work."""
-        if name not in kinds():
-            raise ValueError(f"there is no fault {name!r}: give one of {', '.join(kinds())}")
-        return self.set(kinds()[str(name)](*args, **options))
-
-    def add_listed(self, text: bytes) -> None:
-        """Set faults from JSON: ``[{"fault": "latency", "seconds": [1, 3], "route": "GET"}, ...]``.
-
-        ValueError if it is no such list, or an entry cannot work; none is set then.
-        """
-        before = list(self._rules)
-        for number, options in enumerate(_entries(text), 1):
-            try:
-                self.add_named(options.pop("fault", None), **options)
-            except (ValueError, TypeError) as error:
-                self._rules = before
-                raise ValueError(f"fault {number}: {error}") from None
-
-    def listed(self, now: float | None = None) -> list[dict[str, Any]]:
-        """Return entries for `add_listed`, with their hits; without those that are over *now*."""
-        rules = [rule for rule in self if now is None or not rule.is_over(now)]
-        return [{**rule.plain(), "hits": rule.hits} for rule in rules]
-
-    def end_listed(self, text: bytes) -> None:
-        """End the faults that are `listed` so, whatever their hits; all if *text* is empty."""
-        ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
-        self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
-
-    def remove(self, rule: Rule) -> None:
-        """End one fault."""
-        self._rules.remove(rule)
-
-    def clear(self) -> None:
-        """End all faults."""
-        self._rules.clear()
-
-
-@cache
-def kinds() -> dict[str, Callable[..., Fault]]:
-    """Return the classes of faults by name."""
-    found, left = dict[str, Callable[..., Fault]](), Fault.__subclasses__()
-    while left:
-        kind = left.pop(0)
-        left += kind.__subclasses__()
-        tag = str(kind.__struct_config__.tag)
-        if tag.islower():  # a class that others are made of has its own name
-            found[tag] = kind
-    return dict(sorted(found.items()))
-
-
-def _entries(text: bytes) -> list[dict[str, Any]]:
-    try:
-        return msgspec.json.decode(text, type=list[dict[str, Any]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        example = '[{"fault": "latency", "seconds": [1, 3]}]'
-        raise ValueError(f"faults are a JSON list such as {example}: {error}") from None
-
-
-def _matcher(fault: Fault, known: list[str]) -> Callable[[Call], bool]:
+def matcher(fault: Fault, known: list[str]) -> Callable[[Call], bool]:
     route, only = fault.route.strip(), re.compile(fault.only)
     if route.startswith("^"):
         pattern = re.compile(route)

@@ -6,7 +6,7 @@ import random
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from math import inf
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -113,9 +113,6 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
 
 def checked_settings(**given: Any) -> Settings:
     """Return the settings *given*; ValueError names one that cannot be."""
-    removed = given["legacy_removed"]
-    if isinstance(removed, datetime):
-        given["legacy_removed"] = (removed.astimezone(UTC) if removed.tzinfo else removed).date()
     settings = checked(given, Settings)
     for kind in settings.records:
         if list_name(kind) not in DATA_TYPES:
@@ -190,23 +187,28 @@ class Service:
             raise not_found(f"company {company_id} has no connection {connection_id}")
         return connection
 
-    def data_set(self, company_id: str, kind: str, connection_id: str | None = None) -> DataSet:
-        """The records of *kind*; those below a connection of the first one, unless it is named.
+    def data_set(
+        self,
+        company_id: str,
+        kind: str,
+        connection_id: str | None = None,
+        account_id: str | None = None,
+    ) -> DataSet:
+        """The records of *kind*, or the transactions of a bank account; 404 if there are none.
 
-        409 until the company has connected a platform.
+        Those below a connection are of the first one, unless it is named. 409 until the company
+        has connected a platform.
         """
         company, kind = self.company(company_id), list_name(kind)
         place = DATA_TYPES[kind].place if kind in DATA_TYPES else "account"
-        if place == "account":
+        if place == "account" and account_id is None:
             raise not_found(f"there is no data type {kind}")
-        if not company.connections:
+        if connection_id is None and not company.connections:
             raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        below = connection_id or company.connections[0].id
-        return self._books_of(company_id if place == "company" else below).data_set(kind)
-
-    def bank_transactions(self, connection: Connection, account_id: str) -> DataSet:
-        """The transactions of one bank account, or 404."""
-        books = self._books_of(connection.id)
+        connection = self.connection(company_id, connection_id or company.connections[0].id)
+        books = self._books_of(company_id if place == "company" else connection.id)
+        if account_id is None:
+            return books.data_set(kind)
         account = books.data_set("bankAccounts").number(account_id)
         if account is None:
             raise not_found(f"there is no bank account {account_id}")
@@ -299,11 +301,8 @@ class Service:
         usual = self.chance.uniform(*self.settings.push_seconds)
         return now + (usual if seconds is None else seconds)
 
-    def _records_of(self, operation: Operation) -> DataSet:
-        connection = self.connection(operation.company, operation.connection)
-        if operation.account_id is not None:
-            return self.bank_transactions(connection, operation.account_id)
-        return self.data_set(operation.company, operation.data_type, operation.connection)
+    def _records_of(self, op: Operation) -> DataSet:
+        return self.data_set(op.company, op.data_type, op.connection, op.account_id)
 
     def _missing(self, operation: Operation) -> tuple[Problem, ...]:
         try:

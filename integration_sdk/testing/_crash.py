@@ -1,8 +1,8 @@
 """Crash tests: a program is killed, frozen and started again, in rounds.
 
-Each has a fresh sandbox and an empty folder, a few kills, freezes and faults,
-and is over once the program has ended well; it is started again until then. Round 0 is undisturbed:
-what it pushes and writes is what every other round is to push and write (`_crash_report`).
+Each has a fresh sandbox and an empty folder, a few kills, freezes and faults, and is over once the
+program has ended well; it is started again until then. Round 0 is undisturbed: what it pushes and
+writes is what every other round is to push and write (`_crash_report`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ TRIES: Final = 3
 """Times that a program may end badly by itself until a round is given up."""
 PAUSE: Final = 0.2
 """Seconds before a program that ended badly by itself is started again."""
+FREEZE: Final = (0.1, 1.0)
+"""Least and most seconds of a freeze."""
 SOON: Final = (-5.0, -1.5)
 """Powers of ten of the seconds in which a program receives an answer and does something with it."""
 
@@ -48,15 +50,13 @@ class CrashTest:
     Attributes:
         command: The program and its arguments, without a shell; those that are files here are
             found from elsewhere, too. It finds the sandbox by INTEGRATION_SDK_BASE_URL and
-            INTEGRATION_SDK_API_KEY, and its number by INTEGRATION_SDK_INSTANCE.
+            INTEGRATION_SDK_API_KEY.
         kills, freezes: How many SIGKILLs and SIGSTOPs, in all rounds together.
         seed: The same seed chooses the same kinds of moments.
-        instances: Copies of the program that run at the same time, in one folder.
-        freeze_seconds: Least and most seconds that a freeze lasts.
         patience: Seconds until a program that still runs counts as one that never ends.
         sandbox: Options of `Sandbox`; by default 3 companies of 500 invoices, and quick pushes.
         identity: Path of the field that tells pushed records from each other; None for all of it.
-        files: What the program writes, seen from its folder: NDJSON, CSV or Parquet with a field
+        files: What the program writes, seen from its folder: NDJSON or Parquet with a field
             ``id``, or a folder of these, such as that of a pull.
 
     Raises:
@@ -67,8 +67,6 @@ class CrashTest:
     kills: int = 50
     freezes: int = 10
     seed: int = 0
-    instances: int = 1
-    freeze_seconds: tuple[float, float] = (0.1, 1.0)
     patience: float = 60.0
     sandbox: Mapping[str, Any] = Factory(dict)
     identity: str | None = None
@@ -81,8 +79,6 @@ class CrashTest:
             raise ConfigurationError(f"there is no program {self.command[0]!r}")
         if min(self.kills, self.freezes) < 0 or self.kills + self.freezes == 0:
             raise ConfigurationError("kills and freezes are counts, and one is above 0")
-        if self.instances < 1 or self.patience <= 0:
-            raise ConfigurationError("instances is at least 1, and patience above 0")
         try:  # before the program has run for a minute
             self.make_sandbox()
         except (TypeError, ValueError) as error:
@@ -158,7 +154,7 @@ class _Playing:
         allowed: Strikes that this round may still have.
         seen: Requests that have arrived: only those that write, if the program sends such.
         due: What *seen* is at the next strike.
-        alive: Copies of the program that run and have not been killed.
+        running: The program, unless it has been killed or has ended.
     """
 
     test: CrashTest
@@ -170,8 +166,8 @@ class _Playing:
     allowed: int = 0
     seen: int = 0
     due: int = 0
-    alive: list[Process] = Factory(list)
-    timers: list[asyncio.TimerHandle] = Factory(list)
+    running: Process | None = None
+    timer: asyncio.TimerHandle | None = None
 
     async def play(self) -> None:
         loop = asyncio.get_running_loop()
@@ -185,39 +181,35 @@ class _Playing:
             faults.status(code, headers={"Retry-After": "1"}, skip=skips[1], times=1)
             self.allowed = self.chance.randint(1, STRIKES_A_ROUND)
             self._aim(self.usual)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for instance in range(self.test.instances):
-                    tasks.create_task(self._until_it_ends_well(instance))
-        finally:
-            for timer in self.timers:
-                timer.cancel()
+        await self._until_it_ends_well()
+        if self.timer is not None:
+            self.timer.cancel()
         self.round.seconds = loop.time() - began
         self.sandbox.clock.advance(hours=1)  # every push that will end has ended
         self.round.pushes = [one for one in self.sandbox.pushes if not one.foreign]
 
-    async def _until_it_ends_well(self, instance: int) -> None:
-        failed, how = 0, None
-        while how != "" and not self.round.stuck:
-            how = await self._live(instance)
+    async def _until_it_ends_well(self) -> None:
+        tries = 1 if self.usual is None else TRIES
+        while (how := await self._live()) != "":
             if how:
-                failed += 1
-                self.round.stuck = how if self.usual is None or failed == TRIES else ""
+                tries -= 1
+                if not tries:
+                    self.round.stuck = how
+                    return
                 await asyncio.sleep(PAUSE)
 
-    async def _live(self, instance: int) -> str | None:
+    async def _live(self) -> str | None:
         """Run the program once; return how it ended: "" is well, None that it was killed."""
         self.round.counts["started"] += 1
-        output = self.round.folder.with_name(f"{self.round.folder.name}-{instance}.out")
+        output = self.round.folder.with_name(f"{self.round.folder.name}.out")
         path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
         given = {
             "INTEGRATION_SDK_BASE_URL": self.sandbox.base_url,
             "INTEGRATION_SDK_API_KEY": self.sandbox.api_key,
-            "INTEGRATION_SDK_INSTANCE": str(instance),
             "PYTHONPATH": path,
         }
         with output.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
+            process = self.running = await asyncio.create_subprocess_exec(
                 *self.test.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -226,7 +218,6 @@ class _Playing:
                 env=os.environ | given,
                 start_new_session=True,
             )
-        self.alive.append(process)
         try:
             async with asyncio.timeout(self.test.patience):
                 code = await process.wait()
@@ -235,8 +226,7 @@ class _Playing:
         finally:
             _signal(process, SIGKILL)
             await process.wait()
-            was_killed = process not in self.alive
-            self.alive = [one for one in self.alive if one is not process]
+            was_killed, self.running = self.running is None, None
         if code == 0 or was_killed:
             return None if was_killed else ""
         said = output.read_text(errors="replace").strip().rpartition("\n")[2]
@@ -254,8 +244,7 @@ class _Playing:
             self.due = self.seen + self.chance.randint(1, max(1, usually // 2))
 
     def _later(self, seconds: float, when: str) -> None:
-        loop = asyncio.get_running_loop()
-        self.timers.append(loop.call_later(seconds, self._strike, when))
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._strike, when)
 
     async def _watch(self, call: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
         """Count a request, and strike where it is its moment."""
@@ -275,21 +264,21 @@ class _Playing:
         return answer
 
     def _strike(self, when: str) -> bool:
-        """Kill or freeze a copy of the program; return whether it was killed."""
-        if self.usual is None or not (self.alive and self.allowed and self.left.total()):
+        """Kill or freeze the program; return whether it was killed."""
+        process = self.running
+        if self.usual is None or process is None or not (self.allowed and self.left.total()):
             return False
         (kind,) = self.chance.choices(list(self.left), list(self.left.values()))
-        process = self.chance.choice(self.alive)
         self.left[kind] -= 1
         self.allowed -= 1
         self.round.counts[kind] += 1
         self.round.strikes.append(f"life {self.round.counts['started']} was {kind} {when}")
         if kind == "killed":
-            self.alive.remove(process)
+            self.running = None
             _signal(process, SIGKILL)
         else:
             _signal(process, SIGSTOP)
-            seconds = self.chance.uniform(*self.test.freeze_seconds)
+            seconds = self.chance.uniform(*FREEZE)
             asyncio.get_running_loop().call_later(seconds, _signal, process, SIGCONT)
         self._aim(self.usual)
         return kind == "killed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import json
@@ -159,8 +158,6 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
                 yield from _records(one)
     elif path.suffix == ".parquet":
         yield from needed("pyarrow.parquet", "arrow", "Parquet").read_table(path).to_pylist()
-    elif path.suffix == ".csv":
-        yield from csv.DictReader(path.read_text().splitlines())
     else:
         text = path.read_bytes()
         lines = gzip.decompress(text) if path.suffix == ".gz" else text

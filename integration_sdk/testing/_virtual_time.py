@@ -35,21 +35,18 @@ class VirtualTimeStalled(RuntimeError):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An asyncio event loop that never sleeps; `time` is virtual seconds since *start*.
+    """An asyncio event loop that never sleeps; `time` is virtual seconds since its start.
 
     Args:
-        start: The first value of `time`, in seconds.
         patience: Real seconds to wait for work outside the loop, or for anything if no timer is
             set, before `VirtualTimeStalled` is raised.
-        horizon: Virtual seconds since *start* after which it is also raised.
+        horizon: Virtual seconds after which it is also raised.
     """
 
-    def __init__(
-        self, *, start: float = 0.0, patience: float = 10.0, horizon: float = TEN_YEARS
-    ) -> None:
-        self._now = start
+    def __init__(self, *, patience: float = 10.0, horizon: float = TEN_YEARS) -> None:
+        self._now = 0.0
         self._outside: Counter[str] = Counter()
-        super().__init__(_JumpingSelector(self, patience, start + horizon))
+        super().__init__(_JumpingSelector(self, patience, horizon))
 
     def time(self) -> float:
         """Return the virtual time in seconds."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,16 @@ from attrs import frozen
 
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.support.cli_support import (
-    ended,
     here,
     invoice,
-    left_open,
-    offline,
     posts,
     pushed,
     resumed,
-    started,
     to,
     written,
 )
 
+pytestmark = pytest.mark.virtual_time
 GOOD = [json.dumps(invoice(number)) for number in range(4)]
 ODD = [
     f"\ufeff {GOOD[0]}\r",
@@ -37,17 +33,6 @@ ODD = [
     f" \t{GOOD[1]} ",
 ]
 BY_NUMBER = ("--reference", "invoiceNumber")
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(companies=1, invoices=5) as running:
-        yield running
-
-
-@pytest.fixture
-def books(sandbox: Sandbox) -> Connection:
-    return sandbox.companies[0].connections[0]
 
 
 @frozen
@@ -67,7 +52,6 @@ ALL = dict.fromkeys(range(1, 5), "SUCCESS")
 JOURNEYS = {
     "all succeed": Journey(0, ALL, 4, "4 SUCCESS in"),
     "without names": Journey(0, ALL, 4, "4 SUCCESS in", options=()),
-    "quiet": Journey(0, ALL, 4, "", options=(*BY_NUMBER, "--quiet")),
     "one fails": Journey(
         1, {**ALL, 1: "FAILED"}, 4, "3 SUCCESS, 1 FAILED",
         fault=lambda sandbox: sandbox.faults.fail_next_push("period \u202e closed"),
@@ -101,11 +85,7 @@ JOURNEYS = {
             429, headers={"Retry-After": "3600"}, route="POST /push/"
         ),
     ),
-    "nothing": Journey(0, {}, 0, "nothing to do in", lines=[]),
-    "updates": Journey(
-        1, dict.fromkeys(range(1, 5), "FAILED"), 0, "4 FAILED",
-        options=("--update-id", "invoiceNumber"),
-    ),
+    "quiet, and nothing": Journey(0, {}, 0, "", lines=[], options=("--quiet",)),
     "the key is wrong": Journey(1, {}, 0, "answered 401", options=("--api-key", "wrong")),
 }  # fmt: skip
 
@@ -135,20 +115,17 @@ async def test_each_line_has_an_outcome(sandbox: Sandbox, tmp_path: Path, name: 
         assert one["status"] == "SUCCESS" or one["errors"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"a,b\n1,2\n", b"[1,\n2]\n", b"\x1f\x8b\x08\n", b"\xff\xfe{\n"]
-)
 async def test_another_format_than_ndjson_is_named(
-    sandbox: Sandbox, books: Connection, tmp_path: Path, content: bytes
+    sandbox: Sandbox, books: Connection, tmp_path: Path
 ) -> None:
     """Each line is INVALID, and says what the input has to be and how it is made."""
-    (tmp_path / "r").write_bytes(content)
+    for content in (b"a,b\n1,2\n", b"[1,\n2]\n", b"\x1f\x8b\x08\n", b"\xff\xfe{\n"):
+        (tmp_path / "r").write_bytes(content)
+        done = await pushed(sandbox, books, tmp_path / "r")
 
-    done = await pushed(sandbox, books, tmp_path / "r")
-
-    assert (done.code, set(done.statuses)) == (1, {"INVALID"})
-    assert "The input must be one JSON object per line (NDJSON)" in done.stdout
-    assert "`mlr --icsv --ojsonl cat FILE`" in done.stdout
+        assert (done.code, set(done.statuses)) == (1, {"INVALID"})
+        assert "The input must be one JSON object per line (NDJSON)" in done.stdout
+        assert "`mlr --icsv --ojsonl cat FILE`" in done.stdout
 
 
 async def test_money_is_sent_as_it_was_written(
@@ -243,19 +220,6 @@ async def test_what_is_in_doubt_waits_for_a_decision(
     assert (posts(sandbox), len(sandbox.pushes)) == (4, 3)
 
 
-async def test_a_line_joins_what_an_earlier_run_left_open(sandbox: Sandbox, tmp_path: Path) -> None:
-    """It waits for that push, and has its outcome with its own number."""
-    away, journal = offline(sandbox), tmp_path / "j.db"
-    await left_open(sandbox, away, journal, invoice(1))
-    sandbox.bring_online(away)
-    source = written(tmp_path / "r", [invoice(1)])
-
-    done = await pushed(sandbox, away, source, journal=journal, reference="invoiceNumber")
-
-    assert [(line["line"], line["status"]) for line in done.lines] == [(1, "SUCCESS")]
-    assert posts(sandbox) == 1
-
-
 # Without pushing
 
 
@@ -288,29 +252,14 @@ async def test_a_dry_run_says_what_a_push_would_do(
     assert (then["new"], then["known"]) == (0, {"Success": 7})
 
 
-@pytest.mark.parametrize("part", ["--company", "--connection", "--type"])
-async def test_a_dry_run_is_a_gate(sandbox: Sandbox, tmp_path: Path, part: str) -> None:
+async def test_a_dry_run_is_a_gate(sandbox: Sandbox, books: Connection, tmp_path: Path) -> None:
     """`push --dry-run ... && push ...` pushes nothing to what does not exist."""
     source = written(tmp_path / "r", [invoice(1)])
-    given = to(sandbox.companies[0].connections[0])
-    given[given.index(part) + 1] = "nowhere"
+    for part in ("--company", "--connection", "--type"):
+        given = to(books)
+        given[given.index(part) + 1] = "nowhere"
+        done = await here("push", source, *given, "--dry-run", sandbox=sandbox)
 
-    done = await here("push", source, *given, "--dry-run", sandbox=sandbox)
-
-    assert (done.code, done.stdout) == (1, "")
-    assert "nowhere" in done.stderr
-    assert "answered 404: " in done.stderr
-
-
-async def test_the_command_of_the_package_pushes_from_a_pipe(
-    sandbox: Sandbox, books: Connection
-) -> None:
-    """A line on standard input is pushed before the next one is there; Ctrl-C ends the wait."""
-    async with started("push", "-", *to(books), sandbox=sandbox, stdin=PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(GOOD[1].encode() + b"\n")
-        first = json.loads(await process.stdout.readline())
-        done = await ended(process, b"")
-    assert first["status"] == "SUCCESS"
-    assert done.code == 0
+        assert (done.code, done.stdout) == (1, "")
+        assert "nowhere" in done.stderr
+        assert "answered 404: " in done.stderr

