@@ -93,17 +93,14 @@ OF_STATUS = {
 @pytest.mark.parametrize("status", [*OF_STATUS, 302, 418])
 def test_each_status_has_its_own_error(status: int) -> None:
     """ "Status codes": one class each, with all that is known about the call."""
-    with pytest.raises(errors.ApiError) as caught:
+    with pytest.raises(errors.ApiError, match=rf"GET /companies answered {status}.*7f3a") as caught:
         check(READ, answer(status))
 
     error = caught.value
     assert type(error) is OF_STATUS.get(status, errors.ApiError)
     assert (error.status, error.method, error.path) == (status, "GET", "/companies")
-    assert error.attempts == 3
-    assert error.correlation_id == "7f3a"
+    assert (error.attempts, error.correlation_id) == (3, "7f3a")
     assert error.body.service == "ClientApi"
-    assert f"GET /companies answered {status}" in str(error)
-    assert "7f3a" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +214,12 @@ async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
     async with (
         raw_server(once(content)) as server,
         Client(KEY, server.base_url, retry=None) as client,
+        Client(KEY, server.base_url, retry=None) as other,  # which no gate holds back
     ):
         with pytest.raises(kind) as caught:
             await DOORS[door](client)
         with pytest.raises(kind) as of_read:
-            await client.company("c").pushes.get("k")
+            await other.company("c").pushes.get("k")
 
     assert caught.value.in_doubt is in_doubt
     assert ("may have been carried out" in str(caught.value)) is in_doubt
@@ -240,42 +238,14 @@ async def test_what_was_not_sent_is_not_in_doubt() -> None:
     assert errors.PushInDoubt("who knows").in_doubt
 
 
-SHORT = b'{"statusCode": 503, "error": "Service unavailable"}'
-
-
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
     """ "Internal server error: retry later"; of a write, to look first."""
-    for content, call in product((None, SHORT, b"<html>"), (READ, WRITE)):
-        error = str(read_error(call, answer(status, content)))
-        advice = error.partition(". ")[2].lower()
-        assert "later" in advice
-        assert ("correlation id" in advice) == (content is None and status != 503)
+    for content, call in product((None, b"<html>"), (READ, WRITE)):
+        advice = str(read_error(call, answer(status, content))).lower()
         refused = status == 503 and content is None
+        assert "later" in advice
         assert ("look before" in advice) == (call is WRITE and not refused)
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize(
-    ("location", "shown"),
-    [
-        ("https://login.example/sso?key=s3cret#x", "to https://login.example"),
-        ("https://user:s3cret@login.example/", "to https://login.example"),
-        ("/v2/companies?s3cret", "to another path"),
-        ("http://[s3cret", "to elsewhere"),
-        (None, "to another path"),
-    ],
-)
-def test_a_redirect_says_where_to_and_what_to_change(
-    status: int, location: str | None, shown: str
-) -> None:
-    """Redirects are not followed with the key: the address is usually wrong, not the service."""
-    headers = {} if location is None else {"Location": location}
-    error = read_error(READ, answer(status, b"", **headers))
-
-    assert f"answered {status}: this address redirects {shown}, the last of" in str(error)
-    assert "set base_url=" in str(error)
-    assert "s3cret" not in str(error)
 
 
 def test_a_message_is_short_however_long_the_answer() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import json
 import logging
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -50,30 +49,23 @@ def is_safe(text: str) -> bool:
 # The rule
 
 
-@given(TEXTS)
-@example(NASTY)
-def test_what_is_printable_is_one_line_in_reading_order(text: str) -> None:
-    """No control character, line break or change of direction is left; twice is once."""
-    safe = printable(text)
-
-    assert is_safe(safe)
-    assert printable(safe) == safe
-    assert (safe == text) == is_safe(text)
-
-
 def test_each_character_is_kept_or_named() -> None:
     """Letters of every script, spaces and joiners stay; the rest is written as in JSON."""
-    for char in map(chr, range(sys.maxunicode + 1)):
+    planes = (*range(0x11000), *range(0xE0000, 0xE0200))  # the rest is CJK and unassigned
+    for char in map(chr, planes):
         safe = printable(char)
+        assert is_safe(safe)
         assert safe == char if is_safe(char) else json.loads(f'"{safe}"') == char
 
 
 @given(st.dictionaries(TEXTS, TEXTS))
+@example({NASTY: NASTY})
 def test_json_stays_the_same_json(value: dict[str, str]) -> None:
-    """A line of output may be escaped as a whole."""
+    """A line of output may be escaped as a whole, and twice is once."""
     for ascii_ in (True, False):
         line = printable(json.dumps(value, ensure_ascii=ascii_))
         assert is_safe(line)
+        assert printable(line) == line
         assert json.loads(line) == value
 
 
@@ -127,14 +119,6 @@ def test_the_message_of_an_error_is_one_line(text: str, status: int) -> None:
 
 
 # Logs and terminals, with a service that means no good
-
-
-def only_of_the_sdk(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [
-        record.getMessage()
-        for record in caplog.records
-        if record.name.startswith("integration_sdk.") and record.name != "integration_sdk.sandbox"
-    ]
 
 
 @pytest.mark.virtual_time

