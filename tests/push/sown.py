@@ -14,14 +14,14 @@ FAULTS: Final[dict[str, Fault]] = {
         "_push/search.py",
         "folded(key) in {folded(one.key) for one in row.earlier if one.key}",
         "False",
-        "coordinator_takeover",
+        "doubts",
         "Search._check_key",
     ),
     "a key of another lane is bound": Fault(
         "_push/search.py",
         "not in_lane(found[0], row.lane, self.holder.wire.dialect)",
         "False",
-        "coordinator_mishaps coordinator_takeover poller_life",
+        "doubts",
         "Search._check_key",
     ),
 }

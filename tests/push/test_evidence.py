@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from integration_sdk._push.evidence import (
     Judging,
     Listing,
     in_lane,
+    may_resend,
     new_since,
     not_newer,
     reaches_back,
@@ -335,3 +337,30 @@ def test_lanes_are_compared_through_the_dialects_names() -> None:
     assert in_lane(push("a", data_type="ChartOfAccounts".replace("C", "c")), lane, DOCUMENT)
     assert in_lane(push("a", data_type=None, data_connection_id=None), lane, DOCUMENT)
     assert not in_lane(push("a", data_type="bills"), lane, DOCUMENT)
+
+
+def test_only_one_case_is_sent_again() -> None:
+    """ABSENT on record and in the last list, a create, its natural key, no unexplained push; and
+    not more than five times.
+    """
+    unknown = Finding(Verdict.UNRESOLVED)
+    names = ("state", "verdict", "method", "natural_key", "payload", "candidates", "ghosts")
+    cases = product(
+        State,
+        Verdict,
+        ("POST", "PUT"),
+        ("number", None),
+        (b"{}", None),
+        ((), ("k-1",)),
+        (4, 5),
+        (Finding(Verdict.ABSENT), None, unknown, evolve(unknown, candidates=("k-1",))),
+    )
+
+    def may(case: tuple[Any, ...]) -> bool:
+        *facts, said = case
+        sought = structs.replace(row(), **dict(zip(names, facts, strict=True)))
+        return may_resend(sought, said, transmissions=5)
+
+    assert [case for case in cases if may(case)] == [
+        (State.DOUBT, Verdict.ABSENT, "POST", "number", b"{}", (), 4, Finding(Verdict.ABSENT))
+    ]

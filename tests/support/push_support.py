@@ -1,26 +1,25 @@
-"""Short ways to a coordinator of a client of the virtual service, and a journal that breaks."""
+"""Short ways to the outcome of a push at the virtual service, and a journal that breaks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import structs
 
-from integration_sdk import Client, Coordinator, Store
-from integration_sdk._outcome import PushOutcome
+from integration_sdk import Client, Coordinator, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._store.journal import Journal as Rows
 from integration_sdk._store.row import Row, State, from_document
 from integration_sdk._store.sql import SQLITE, Statement, tables
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError, JournalInUse
-from integration_sdk.models import PushRequest
 from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
 DOCUMENT = Dialect.document()
@@ -183,6 +182,77 @@ def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushReque
     return PushRequest(f"c-{number % companies}", "books", "invoices", record, **options)
 
 
+def requests(count: int, **options: Any) -> list[PushRequest]:
+    return [request(number, **options) for number in range(count)]
+
+
+def named(number: int = 1, reference: int | None = None, **options: Any) -> PushRequest:
+    """Return a request with a reference: its number's, or that of another record."""
+    reference = number if reference is None else reference
+    return request(number, reference=f"INV-{reference}", **options)
+
+
+async def pushed(
+    pushes: Coordinator, one: PushRequest | None = None, **options: Any
+) -> PushOutcome:
+    """Submit *one* and await its outcome."""
+    return await (await pushes.submit(one or request(), **options))
+
+
+async def push_once(
+    service: Service, one: PushRequest | None = None, **options: Any
+) -> PushOutcome:
+    """Open a coordinator, push *one*, and leave."""
+    async with asyncio.timeout(100_000), coordinator(service, **options) as pushes:
+        return await pushed(pushes, one)
+
+
+async def run_once(
+    service: Service, asked: Iterable[PushRequest], **options: Any
+) -> list[PushOutcome]:
+    """Open a coordinator, push what is *asked*, and leave; outcomes are in its order."""
+    async with asyncio.timeout(100_000), coordinator(service, **options) as pushes:
+        return await collect(pushes.run(asked, ordered=True))
+
+
+def statuses(outcomes: Iterable[PushOutcome]) -> Counter[OutcomeStatus]:
+    return Counter(outcome.status for outcome in outcomes)
+
+
+def numbers(outcomes: Iterable[PushOutcome]) -> list[int]:
+    return [outcome.request.record["number"] for outcome in outcomes]
+
+
+async def collect(
+    outcomes: AsyncIterator[PushOutcome], into: list[PushOutcome] | None = None
+) -> list[PushOutcome]:
+    """Gather outcomes; those that came before an exception are in *into*."""
+    found = [] if into is None else into
+    async for outcome in outcomes:
+        found.append(outcome)
+    return found
+
+
+# What becomes of a push on its way
+
+Fate = Literal["lost", "swallowed"] | Answer | None
+"""It arrives and its answer is lost; it never arrives; it is answered so; all is well."""
+
+
+def fated(*fates: Fate, ever: Fate = None, **facts: Any) -> Service:
+    """Return a service at which the first pushes meet these *fates*, and later ones *ever*."""
+    left = iter(fates)
+
+    def answer(call: Asked) -> Answer | None:
+        fate = next(left, ever) if call.kind == "push" else None
+        if fate == "lost":
+            service.carry_out(call)
+        return no_answer() if isinstance(fate, str) else fate
+
+    service = Service(answer=answer, **facts)
+    return service
+
+
 def unanswered(asked: Asked, proceed: Proceed) -> Answer:
     """Carry out pushes, and lose the answers."""
     return replace(proceed(), cut=0) if asked.kind == "push" else proceed()
@@ -214,21 +284,3 @@ def searches(service: Service) -> int:
     """Return how often lists were read to find what is in doubt; polls have other pages."""
     lists = (asked.params for asked in service.log if asked.kind == "list")
     return sum((one["pageSize"], one["page"]) == ("500", "1") for one in lists)
-
-
-def requests(count: int, **options: Any) -> list[PushRequest]:
-    return [request(number, **options) for number in range(count)]
-
-
-async def collect(
-    outcomes: AsyncIterator[PushOutcome], into: list[PushOutcome] | None = None
-) -> list[PushOutcome]:
-    """Gather outcomes; those that came before an exception are in *into*."""
-    found = [] if into is None else into
-    async for outcome in outcomes:
-        found.append(outcome)
-    return found
-
-
-def numbers(outcomes: Sequence[PushOutcome]) -> list[int]:
-    return [outcome.request.record["number"] for outcome in outcomes]

@@ -1,0 +1,643 @@
+"""Promises about lost answers: searched for, never sent again unasked, decided by the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from integration_sdk import Dialect, OutcomeStatus, Push, PushEvent, PushOutcome
+from integration_sdk.errors import (
+    AccountExpired,
+    ClientClosed,
+    ConfigurationError,
+    JournalError,
+    PushInDoubt,
+)
+from tests.support.push_support import (
+    Connect,
+    Fate,
+    Journal,
+    breaking,
+    collect,
+    coordinator,
+    fated,
+    listed,
+    named,
+    on_record,
+    push_once,
+    pushed,
+    request,
+    requests,
+    run_once,
+    searches,
+    statuses,
+    swallowed,
+)
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
+
+pytestmark = pytest.mark.virtual_time
+PUBLISHED = Dialect.published()
+SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
+LISTS = "GET /companies/c-0/push"
+HOUR, DAY = 3600, 86_400
+
+
+def candidates(outcome: PushOutcome) -> tuple[str, ...]:
+    assert isinstance(outcome.error, PushInDoubt)
+    return tuple(outcome.error.candidates)
+
+
+# The search
+
+
+async def test_a_lost_answer_is_found_in_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    """A push whose answer was lost is not sent again; the list shows what became of it."""
+    caplog.set_level("INFO", "integration_sdk.pushes")
+    service = fated("lost")
+    async with coordinator(service) as pushes:
+        push = await pushes.submit(named())
+        assert push.key is None
+        outcome = await push
+
+    assert (outcome.status, outcome.key) == (SUCCESS, *service.by_key)
+    assert service.count("push") == 1
+    begun, found = (record.getMessage() for record in caplog.records)
+    name = f"invoices 'INV-1' of company c-0 (intent {push.intent})"
+    assert begun.startswith(f"the answer to {name} was lost; the company's pushes are searched")
+    assert found == f"{name} was found: it is push {push.key}"
+
+
+async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no list shows it, the push is IN_DOUBT, never sent again by itself, and logged."""
+    service = fated("swallowed")
+    outcome = await push_once(service)
+
+    assert outcome.status is IN_DOUBT
+    assert isinstance(outcome.error, PushInDoubt)
+    assert outcome.error.intent
+    assert caplog.messages[1:] == [str(outcome.error)]
+    assert service.count("push") == 1
+
+
+async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() -> None:
+    """Pushes that have ended are then read one by one, for what they hold."""
+    service = fated("lost", takes=lambda _: 0.0, list_has_data=False)
+    async with coordinator(service) as pushes:
+        push = await pushes.submit(request(5, natural_key="number"))
+        service.add(record={"number": 6})
+        outcome = await push
+
+    assert outcome.status is SUCCESS
+    assert service.by_key[str(outcome.key)].record == {"number": 5}
+
+
+@pytest.mark.parametrize("key", ["", "a/b", "x" * 300])
+async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) -> None:
+    """Listed without its record, such a push is read by nobody, and may be the one sought."""
+    service = fated("swallowed", list_has_data=False)
+    async with coordinator(service) as pushes:
+        push = await pushes.submit(request(5))
+        service.add(record={"number": 7}).key = key
+        assert candidates(await push) == (key,)
+
+
+async def test_a_push_of_an_earlier_snapshot_is_told_by_its_echo(journal: Any) -> None:
+    """Doubts of two snapshots do not hide each other's pushes: the echo counts for both."""
+    takes = lambda record: 1000.0 if record["number"] == 1 else 2.0  # noqa: E731
+    service = fated(None, "lost", "swallowed", takes=takes)
+    async with coordinator(service, journal=journal, patience=2000.0) as pushes:
+        await pushed(pushes, request(0))
+        first = await pushes.submit(named(1))
+        await asyncio.sleep(700)
+        second = await pushes.submit(named(2))
+        outcomes = [await first, await second]
+
+    assert outcomes[0].status is SUCCESS
+
+
+@pytest.mark.parametrize("whose", ["client", "coordinator"])
+async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
+    """A notification about a push that nobody follows lets it be found, and followed, once."""
+    service, events = fated("swallowed"), list[PushEvent]()
+    async with (
+        service.client() as client,
+        client.coordinator(journal=Journal(), on_event=events.append) as pushes,
+    ):
+        push = await pushes.submit(named())
+        assert (await push).status is IN_DOUBT
+        late = service.add(record={"number": 1})
+        await asyncio.sleep(5)
+        (client if whose == "client" else pushes).notify(late.key)
+        await asyncio.sleep(20)
+        assert (await pushed(pushes, named())).status is SUCCESS
+
+    assert [event.push for event in events if event.what == "found"] == [push]
+    assert push.key == late.key
+    assert push.operation
+    assert push.operation.is_final
+
+
+async def test_a_list_that_fails_for_a_moment_is_asked_for_again() -> None:
+    """Without a snapshot a lost answer is IN_DOUBT; half a minute later there is one."""
+    service = fated(None, "lost", "lost", takes=lambda _: 0.0)
+    service.faults = [lambda asked, go_on: refusal(500) if asked.kind == "list" else go_on()]
+    async with coordinator(service) as pushes:
+        await pushed(pushes, request(0))
+        service.faults = []
+        in_doubt = await pushed(pushes, request(1))
+        await asyncio.sleep(31)
+        found = await pushed(pushes, request(2))
+
+    assert (in_doubt.status, found.status) == (IN_DOUBT, SUCCESS)
+
+
+@pytest.mark.parametrize("breaks", ["once", "always"])
+async def test_a_middleware_that_breaks_lists_leaves_no_push_without_an_outcome(
+    breaks: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was lost cannot be searched for then: it is IN_DOUBT, and the block can be left."""
+    bugs = iter([ValueError("a bug")] * (1 if breaks == "once" else 1000))
+    middleware = breaking(lambda request: next(bugs, None) if LISTS in request else None)
+    service = fated(ever="swallowed" if breaks == "always" else None)
+    outcomes = await run_once(service, requests(2), middlewares=[middleware], patience=5.0)
+
+    assert statuses(outcomes) == {SUCCESS if breaks == "once" else IN_DOUBT: 2}
+    assert {record.name for record in caplog.records} == {"integration_sdk.pushes"}
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
+    caplog: pytest.LogCaptureFixture, *, has_left: bool
+) -> None:
+    """What a shared rate raises before the push leaves is no doubt; what a middleware does is."""
+    bug, service, journal = ValueError("a bug of the caller's"), Service(), Journal()
+
+    class Broken:
+        async def acquire(self) -> None:
+            if service.count("list"):
+                raise bug
+
+        def paused(self, seconds: float) -> None: ...
+
+    middleware = breaking(lambda request: bug if "POST" in request else None)
+    options: dict[str, Any] = {"middlewares": [middleware]} if has_left else {"rate": Broken()}
+    outcome = await push_once(service, journal=journal, **options, patience=5.0)
+
+    assert outcome.status is (IN_DOUBT if has_left else OutcomeStatus.REJECTED)
+    assert [row.state for row in await on_record(journal)] == ["DOUBT"] * has_left
+    assert "a bug of the caller's" in caplog.text
+
+
+# What searches cost
+
+
+async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
+    """However often polls list its company."""
+    service = fated("swallowed", takes=lambda _: 1.0)
+    loop = asyncio.get_running_loop()
+    async with service.client() as client, client.coordinator() as pushes:
+        await pushed(pushes)
+        before, lists = searches(service), service.count("list")
+        until = loop.time() + 60
+        while loop.time() < until:
+            await listed(client, service)
+
+    assert searches(service) - before == 2
+    assert service.count("list") - lists > 30
+
+
+@pytest.mark.parametrize("notified", [True, False])
+async def test_a_doubt_that_nobody_decides_costs_less_and_less(
+    connect: Connect, notified: bool
+) -> None:
+    """Others push all day, and each search goes back over all of that: a quota is soon spent."""
+    service = fated(ever="swallowed")
+    client = await connect(service)
+    async with client.coordinator() as pushes:
+        assert (await pushed(pushes)).status is IN_DOUBT
+        for _ in range(2):
+            before = searches(service)
+            for each in range(DAY // (30 if notified else 600)):
+                if notified:
+                    pushes.notify(f"push-{each}-of-another-process")
+                    await asyncio.sleep(30)
+                else:
+                    await asyncio.gather(listed(client, service), asyncio.sleep(600))
+            assert searches(service) - before <= 200
+
+
+async def test_a_push_that_turns_up_hours_later_is_found() -> None:
+    """Rarer is not never: it is found when its time in doubt has grown by a tenth."""
+    service = fated("swallowed")
+    async with coordinator(service) as pushes:
+        push = await pushes.submit(request())
+        await push
+        for _ in range(10):
+            pushes.notify("another process's")
+            await asyncio.sleep(HOUR)
+        late = service.add(record={"number": 0})
+        await asyncio.sleep(5)
+        pushes.notify(late.key)
+        await asyncio.sleep(1.1 * HOUR)
+
+        assert push.operation
+        assert (push.key, push.operation.status) == (late.key, "Success")
+
+
+async def test_notifications_begin_one_search_and_none_for_what_is_known() -> None:
+    """The search that waits for its time serves all that come until then."""
+    service = fated("swallowed", takes=lambda _: 1.0)
+    async with coordinator(service) as pushes:
+        await pushed(pushes, request(0))
+        known = await pushed(pushes, request(1))
+        await asyncio.sleep(100)
+        counts = []
+        for key in (str(known.key), "another process's"):
+            before = service.count()
+            for _ in range(30):
+                pushes.notify(key)
+                await asyncio.sleep(1)
+            counts.append(service.count() - before)
+
+    assert counts[0] <= 1  # a search that was due
+    assert 2 <= counts[1] <= 4
+
+
+@pytest.mark.parametrize(
+    ("pages", "verdict"), [(200, "does not show it"), (201, "does not settle whether it exists")]
+)
+async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verdict: str) -> None:
+    """Searched for what is lost, a list is read for its most pages, whole if it ends there."""
+
+    def one_a_page(asked: Asked, proceed: Proceed) -> Answer:
+        asked.largest = 1
+        return proceed()
+
+    service = Service(faults=[swallowed, one_a_page])
+    async with coordinator(service, patience=2.0) as pushes:
+        push = await pushes.submit(request())
+        for _ in range(pages):
+            service.add("c-0", "another")
+        outcome = await push
+
+    assert verdict in str(outcome.error)
+    assert [asked.params["page"] for asked in service.log[-200:]] == [
+        str(1 + n) for n in range(200)
+    ]
+
+
+# Decisions
+
+
+@pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
+@pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
+async def test_a_doubt_is_decided(journal: Any, later: bool, decision: Any) -> None:
+    """On record and for good, while recovery searches as well; who shares it shares its end."""
+    service = fated("swallowed", takes=lambda _: 60.0)
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        outcome = await pushed(pushes, named())
+        intent = str(getattr(outcome.error, "intent", None))
+        if not later:
+            await decide(pushes, service, intent, decision)
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        if later:
+            await decide(pushes, service, intent, decision)
+        told = await pushed(pushes, named())
+        assert not [push for push in pushes.in_doubt if push.outcome is None]
+
+    is_known = decision != "abandon"
+    assert told.status is (SUCCESS if is_known else IN_DOUBT)
+    assert ("abandoned" in str(told.error)) is not is_known
+    assert service.count("push") == 1 + (decision == "resend")
+    assert [row.state for row in await on_record(journal)] == ["DONE"]
+
+
+async def decide(pushes: Any, service: Service, intent: str, decision: str) -> None:
+    if decision != "bind":
+        goes_on = await pushes.decide(intent, decision)
+    else:
+        goes_on = await pushes.decide(intent, bind=service.add(record={"another": 1}).key)
+    if goes_on is None:
+        assert decision == "abandon"
+        return
+    hasty, patient = await asyncio.gather(
+        pushed(pushes, named(), wait=5.0), pushed(pushes, named())
+    )
+    assert (hasty.status, patient.status) == (OutcomeStatus.PENDING, SUCCESS)
+    assert (await goes_on).key == patient.key
+
+
+@pytest.mark.parametrize("second", ["resend", "abandon"])
+@pytest.mark.parametrize("one", [request(1), named(1)], ids=["unnamed", "named"])
+async def test_a_doubt_is_decided_once(second: Any, one: Any) -> None:
+    """Of two decisions at the same time the second is refused, and nothing is sent for it."""
+    service = fated("swallowed")
+    async with coordinator(service, journal=Journal(), patience=2.0) as pushes:
+        push = await pushes.submit(one)
+        await push
+        again, refused = await asyncio.gather(
+            pushes.decide(str(push.intent), "resend"),
+            pushes.decide(str(push.intent), second),
+            return_exceptions=True,
+        )
+        assert isinstance(refused, ConfigurationError)
+        assert isinstance(again, Push)
+        assert (await again).status is SUCCESS
+        assert not pushes.in_doubt
+
+    assert service.count("push") == 2
+
+
+async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> None:
+    """What is sent again is sent to its end; the block can be left, and has its outcome."""
+    service, journal, events = fated("swallowed"), Journal(), list[PushEvent]()
+    options: dict[str, Any] = {"patience": 2.0, "on_event": events.append}
+    async with coordinator(service, journal=journal, **options) as pushes:
+        push = await pushes.submit(named())
+        await push
+        journal.before_write = lambda _: asyncio.sleep(30)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await pushes.decide(str(push.intent), "resend")
+
+    told = [event.push.outcome for event in events if event.what == "ended"]
+    assert [one.status for one in told if one] == [IN_DOUBT, SUCCESS]
+    assert service.count("push") == 2
+
+
+@pytest.mark.parametrize("in_doubt", ["ask", "resend"])
+async def test_a_decision_that_is_not_recorded_sends_nothing(in_doubt: str) -> None:
+    """On record or not at all: a full disk leaves the push in doubt, and holds up no other."""
+
+    def full(rows: Any) -> None:
+        if rows[0].decision:
+            raise JournalError("full")
+
+    service, journal = fated("swallowed"), Journal()
+    journal.before_write = full
+    async with coordinator(service, journal=journal, in_doubt=in_doubt, patience=2.0) as pushes:
+        push = await pushes.submit(named(natural_key="number"))
+        assert (await push).status is IN_DOUBT
+        if in_doubt == "ask":
+            resends = [pushes.decide(str(push.intent), "resend") for _ in range(3)]
+            told = await asyncio.gather(*resends, return_exceptions=True)
+            assert {type(one) for one in told} == {JournalError}
+
+    assert service.count("push") == 1
+
+
+DECISIONS: list[dict[str, Any]] = [{"decision": "resend"}, {"decision": "abandon"}, {"bind": "key"}]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=str)
+async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) -> None:
+    """Not what nobody knows, what was found meanwhile, or anything once the block was left."""
+    service = fated("swallowed", takes=lambda _: 60.0)
+    async with coordinator(service, exclusive=True, patience=2.0) as pushes:
+        with pytest.raises(ConfigurationError, match="nobody"):
+            await pushes.decide("nobody", **decision)
+        assert not service.log
+        push = await pushes.submit(request(1))
+        await push
+        service.add(record={"number": 1})
+        pushes.notify("somebody's")
+        await asyncio.sleep(10)
+        with pytest.raises(ConfigurationError, match="only about a push that is IN_DOUBT"):
+            await pushes.decide(str(push.intent), **decision)
+    with pytest.raises(ClientClosed):
+        await pushes.decide(str(push.intent), **decision)
+
+
+async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
+    """A decision is final, so the key is looked at before it is made."""
+    service = fated(
+        None, None, None, "swallowed", status=lambda record: record.get("ends", "Success")
+    )
+    async with coordinator(service, journal=Journal(), patience=2.0) as pushes:
+        timed_out = evolve(named(), record={"number": 1, "ends": "TimedOut"})
+        earlier = await pushed(pushes, timed_out)
+        other, elsewhere = [
+            await pushes.submit(evolve(request(2), connection_id=name)) for name in ("books", "b")
+        ]
+        intent = str((await pushes.find("INV-1")).intent)  # type: ignore[union-attr]  # there is one
+        push = await pushes.decide(intent, "resend", record={"number": 3})
+        assert (await push).status is IN_DOUBT
+        wrong: list[Any] = ["../keys", "", 5, "no-such-push"]
+        wrong += [one.key for one in (earlier, other, elsewhere)]
+        for key in wrong:
+            with pytest.raises(ConfigurationError):
+                await pushes.decide(intent, bind=key)
+        for neither in ({"decision": "never"}, {}, {"decision": "abandon", "bind": "key"}):
+            with pytest.raises(ConfigurationError, match=r"pass \"resend\" or"):
+                await pushes.decide(intent, **neither)
+        assert pushes.in_doubt == (push,)
+        held = service.add(record={"number": 3})
+        bound = await pushes.decide(intent, bind=held.key)
+        assert ((await bound).status, bound.key) == (SUCCESS, held.key)
+
+
+# in_doubt="resend"
+
+NUMBERED = named(natural_key="number")
+SECOND = named(2, natural_key="number")
+
+
+@pytest.mark.parametrize("journal", [True, False])
+async def test_what_never_arrived_is_sent_once_more(journal: bool) -> None:
+    """The push that was submitted succeeds, as the one push that there is; all on record."""
+    service, kept, told = fated("swallowed"), Journal() if journal else None, list[PushEvent]()
+    options: dict[str, Any] = {"in_doubt": "resend", "on_event": told.append}
+    async with coordinator(service, journal=kept, **options) as pushes:
+        push = await pushes.submit(NUMBERED)
+        outcome = await push
+        assert not pushes.in_doubt
+
+    assert outcome.status is SUCCESS
+    assert list(service.by_key) == [outcome.key]
+    assert service.count("push") == 2
+    assert [event.what for event in told] == ["doubted", "sent", "ended"]
+    if kept:
+        (row,) = await on_record(kept)
+        assert (row.result, row.decision, row.key) == ("ENDED", "resend", outcome.key)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_doubt", "fates", "sent"),
+    [
+        (NUMBERED, "ask", ["swallowed"], 1),
+        (evolve(NUMBERED, natural_key=None), "resend", ["swallowed"], 1),
+        (evolve(NUMBERED, record_id="r-1"), "resend", ["swallowed"], 1),
+        (NUMBERED, "resend", ["swallowed", refusal(400, "no")], 2),
+        (NUMBERED, "resend", ["swallowed"] * 100, 5),
+    ],
+    ids=["by default", "no natural key", "an update", "then refused", "a hole"],
+)
+async def test_what_may_exist_stays_in_doubt(
+    asked: Any, in_doubt: Any, fates: list[Fate], sent: int
+) -> None:
+    """It is sent again if that is chosen, if the push could be recognised, and not for ever."""
+    service = fated(*fates)
+    async with coordinator(service, in_doubt=in_doubt) as pushes:
+        outcome = await pushed(pushes, asked)
+        assert [push.outcome for push in pushes.in_doubt] == [outcome]
+
+    assert outcome.status is IN_DOUBT
+    assert service.count("push") == sent
+    assert sent != 2 or "400 no" in str(outcome.error)
+
+
+async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
+    """It may be this record, rewritten by the platform."""
+    service = fated("swallowed")
+    async with coordinator(service, in_doubt="resend") as pushes:
+        push = await pushes.submit(NUMBERED)
+        other = service.add("c-0", "books", "invoices", {"number": "rewritten"})
+        assert candidates(await push) == (other.key,)
+
+    assert service.count("push") == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_bad_line_makes_no_push_twice(seed: int) -> None:
+    """One call in five is lost, before or after it arrives: each record is there once at most.
+
+    A lost answer to a second request stays in doubt, since either request may have made the push;
+    so does what stands beside it.
+    """
+    chance = random.Random(seed)
+    choices: list[Fate] = ["swallowed", "lost", *[None] * 8]
+    service = fated(*(chance.choice(choices) for _ in range(1000)))
+    asked = requests(60, companies=3, natural_key="number")
+    outcomes = await run_once(service, asked, in_doubt="resend", journal=Journal())
+
+    made = Counter(held.record["number"] for held in service.by_key.values())
+    assert max(made.values()) == 1
+    for outcome in outcomes:
+        is_there = made[outcome.request.record["number"]]
+        assert is_there if outcome.status is SUCCESS else candidates(outcome)
+    assert statuses(outcomes)[SUCCESS] >= 56
+
+
+async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
+    """Whoever was told IN_DOUBT may have acted on it."""
+    service = fated("swallowed")
+    async with coordinator(service, in_doubt="resend") as pushes:
+        assert (await pushed(pushes, NUMBERED, wait=1)).status is IN_DOUBT
+        service.takes = lambda _: 120.0
+        assert (await pushed(pushes, SECOND)).status is SUCCESS  # long after the search
+
+    assert service.count("push") == 2
+
+
+async def test_a_wait_begins_anew_with_the_new_push() -> None:
+    """It does not end while that is being sent, when there is neither a key nor a doubt."""
+    late = Answer.of({"pushOperationKey": "k", "companyId": "c-0", "status": "Success"})
+    late.seconds = 20.0
+    service = fated("swallowed", late)
+
+    async with coordinator(service, in_doubt="resend") as pushes:
+        assert (await pushed(pushes, NUMBERED, wait=35)).status is SUCCESS
+
+
+async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
+    """The doubt stays a doubt: REJECTED would say that there is no such push."""
+    service = fated("swallowed", refusal(402, message="account expired"))
+    async with coordinator(service, in_doubt="resend") as pushes:
+        push = await pushes.submit(NUMBERED)
+        with pytest.raises(AccountExpired):
+            await pushes.submit(SECOND)
+        assert (await push).status is IN_DOUBT
+
+    assert service.count("push") == 2
+
+
+# Idempotency keys
+
+
+def keys(service: Service) -> list[str | None]:
+    return [one.headers.get("Idempotency-Key") for one in service.log if one.kind == "push"]
+
+
+@pytest.mark.parametrize(("status", "different"), [(429, 1), (503, 2)])
+async def test_an_idempotency_key_is_kept_over_transmissions(status: int, different: int) -> None:
+    """A repeat carries the same; after a 503, which the service would repeat, another."""
+    service = fated(refusal(status))
+    outcome = await push_once(service, journal=Journal(), dialect=PUBLISHED)
+
+    assert outcome.status is SUCCESS
+    assert len(keys(service)) == 2
+    assert len(set(keys(service))) == different
+    assert None not in keys(service)
+
+
+@pytest.mark.parametrize(
+    ("record_id", "times"),
+    [pytest.param(None, 5, id="a create"), pytest.param("r", 1, id="an update")],
+)
+async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
+    record_id: str | None, times: int
+) -> None:
+    """The service honours keys of creates alone: a lost update is searched for instead."""
+    service = fated(ever="swallowed")
+    async with coordinator(service, journal=Journal(), dialect=PUBLISHED) as pushes:
+        push = await pushes.submit(request(1, record_id=record_id))
+        assert (await push).status is IN_DOUBT
+        assert service.count("push") == times
+        await pushes.decide(str(push.intent), "resend")
+
+    assert service.count("push") == 2 * times
+    assert all((key is not None) is (record_id is None) for key in keys(service))
+
+
+@pytest.mark.parametrize(
+    ("wall", "takes", "times"),
+    [(0.0, 1.0, 2), (8 * 3600.0, 1.0, 1), (-8 * 3600.0, 1.0, 2), (-8 * 3600.0, 4000.0, 1)],
+)
+async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
+    wall: float, takes: float, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed laptop loses the answer while its steady clock stands still: no second invoice.
+
+    A wall clock that is put back hides no time that has passed.
+    """
+    service, loop = fated("lost", latency=takes), asyncio.get_running_loop()
+    monkeypatch.setattr(time, "time", lambda: loop.time() + wall * (service.count("push") > 0))
+    patient: dict[str, Any] = {"timeout": None, "read_timeout": None}
+    await push_once(service, request(0, natural_key="number"), dialect=PUBLISHED, **patient)
+
+    assert service.count("push") == times
+
+
+async def test_what_will_be_sent_again_is_not_given_up_meanwhile() -> None:
+    """The search for another push of its company ends before the pause that was asked for."""
+    put_off = iter([Answer(503, b"<html>Back soon</html>", {"Retry-After": "120"})])
+
+    def answer(call: Asked) -> Answer | None:
+        if call.kind != "push":
+            return None
+        return no_answer() if b'"number":1' in call.body else next(put_off, None)
+
+    service = Service(answer=answer)
+    outcomes = await run_once(service, requests(2), dialect=PUBLISHED)
+
+    assert [one.status for one in outcomes] == [SUCCESS, IN_DOUBT]
+    assert len(service.by_key) == 1
+
+
+async def test_a_service_of_another_dialect_gets_no_replays() -> None:
+    """Idempotency keys that it does not know make no push twice."""
+    fates: list[Fate] = ["lost", None, None]
+    service = fated(*fates * 20, takes=lambda _: 0.0)
+    async with service.client(dialect=PUBLISHED) as client, client.coordinator() as pushes:
+        outcomes = await collect(pushes.run(requests(60)))
+
+    made = Counter(held.record["number"] for held in service.by_key.values())
+    assert set(made.values()) == {1}
+    assert statuses(outcomes).keys() <= {SUCCESS, IN_DOUBT}

@@ -1,0 +1,353 @@
+"""Promises of a coordinator with a journal: nothing twice, nothing forgotten, whatever crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_sdk import OutcomeStatus, PushOutcome
+from integration_sdk.errors import (
+    ConfigurationError,
+    JournalError,
+    TooManyRequests,
+)
+from tests.support.push_support import (
+    Fate,
+    Journal,
+    collect,
+    coordinator,
+    fated,
+    named,
+    on_record,
+    push_once,
+    pushed,
+    request,
+    requests,
+    run_once,
+    statuses,
+)
+from tests.support.virtual_service import Service, no_answer, refusal
+
+pytestmark = pytest.mark.virtual_time
+AJournal = Journal | Path
+SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
+
+
+async def test_a_file_pushed_twice_is_posted_once(journal: AJournal) -> None:
+    """The second run makes no further POST and returns the recorded outcomes."""
+    service = Service(status=lambda record: "Failed" if record["number"] == 2 else "Success")
+    asked = [named(number) for number in range(20)]
+    first, again = [await run_once(service, asked, journal=journal) for _ in range(2)]
+
+    assert service.count("push") == 20
+    assert [(one.reference, one.status, one.key) for one in first] == [
+        (one.reference, one.status, one.key) for one in again
+    ]
+    assert statuses(first) == {SUCCESS: 19, OutcomeStatus.FAILED: 1}
+
+
+async def test_a_later_run_goes_on_with_what_is_open(journal: AJournal) -> None:
+    """Pushes that were left Pending are polled to their end by the next run, not sent again."""
+    service = Service(lambda _: 60.0)
+    async with coordinator(service, journal=journal, leave="detach") as pushes:
+        for number in range(5):
+            await pushes.submit(named(number))
+    async with coordinator(service, journal=journal) as pushes:
+        outcomes = [await push for push in pushes.recovered]
+
+    assert statuses(outcomes) == {SUCCESS: 5}
+    assert service.count("push") == 5
+
+
+async def test_a_journal_in_use_is_refused(journal: AJournal) -> None:
+    """Two coordinators on one file: the second is told, and nothing is sent."""
+    async with coordinator(Service(), journal=journal):
+        with pytest.raises(JournalError):
+            await push_once(Service(), journal=journal)
+
+
+async def test_a_block_that_cannot_be_entered_leaves_nothing_behind() -> None:
+    """Where recovery fails the journal is let go of; the same block can be entered later."""
+    journal = Journal()
+    async with Service().client() as client:
+        pushes = client.coordinator(journal=journal)
+        journal.unreadable = JournalError("unreadable")
+        with pytest.raises(JournalError, match="unreadable"):
+            await pushes.__aenter__()
+
+        journal.unreadable = None
+        async with pushes:
+            assert (await pushed(pushes)).status is SUCCESS
+
+
+# Crashes
+
+
+async def crashed(service: Service, journal: Journal, state: str) -> None:
+    """Push, and crash as soon as *state* is on record."""
+
+    def crash_at(rows: Sequence[Any]) -> None:
+        if rows[0].state == state:
+            journal.crash()
+
+    journal.after_write = crash_at
+    async with coordinator(service, journal=journal, patience=1.0, leave="detach") as pushes:
+        submit = asyncio.create_task(pushes.submit(named(natural_key="number")))
+        if state == "QUEUED":  # whose caller does not wait for its turn
+            await asyncio.sleep(0.01)
+            submit.cancel()
+        await asyncio.gather(submit, return_exceptions=True)
+        await asyncio.sleep(10)
+    journal.after_write = lambda _: None
+
+
+LEFT: list[tuple[str, Fate, bool]] = [
+    ("QUEUED", None, False),
+    ("SENDING", None, True),
+    ("SENDING", "swallowed", False),
+    ("OPEN", None, True),
+    ("LOST", "lost", True),
+    ("LOST", "swallowed", False),
+    ("DOUBT", "swallowed", False),
+]
+
+
+@pytest.mark.parametrize("in_doubt", ["ask", "resend"])
+@pytest.mark.parametrize(("state", "fate", "exists"), LEFT)
+async def test_a_crash_leaves_no_push_without_an_outcome(
+    state: str, fate: Fate, exists: bool, in_doubt: str
+) -> None:
+    """Whenever it comes; who pushes the same again joins what the crash has left."""
+    service, journal = fated(fate), Journal()
+    await crashed(service, journal, state)
+    assert [row.state for row in await on_record(journal)] == [state]
+    left = service.count("push")
+
+    async with coordinator(service, journal=journal, in_doubt=in_doubt) as pushes:
+        (recovered,) = pushes.recovered
+        again = await pushed(pushes, named(natural_key="number"))
+        outcomes = [await recovered, again]
+
+    is_sent = not exists and (state == "QUEUED" or in_doubt == "resend")
+    assert statuses(outcomes) == {SUCCESS if exists or is_sent else IN_DOUBT: 2}
+    assert {one.key for one in outcomes} == set(service.by_key or {None})
+    assert service.count("push") == left + is_sent
+
+
+async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash() -> None:
+    """No push that never left is on record as being sent; the next run sends each once."""
+    service, journal = Service(answer=lambda _: refusal(429, Retry_After=50)), Journal()
+    asked = [named(number) for number in range(20)]
+    async with (
+        service.client() as client,
+        client.coordinator(journal=journal, leave="detach") as pushes,
+    ):
+        with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
+            await client.company("c-0").get()
+        service.answer = None
+        submits = [asyncio.ensure_future(pushes.submit(one)) for one in asked]
+        await asyncio.sleep(30)
+        journal.crash()
+    await asyncio.gather(*submits, return_exceptions=True)
+    assert service.count("push") == 0
+
+    assert statuses(await run_once(service, asked, journal=journal)) == {SUCCESS: 20}
+    assert service.count("push") == 20
+
+
+# Doubts of earlier runs
+
+
+async def test_what_is_in_doubt_stays_on_record(
+    journal: AJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next run shows it and does not send it; its log names each doubt once, and old ones in
+    one line.
+    """
+    service = fated(ever="swallowed")
+    asked = [named(number) for number in range(5)]
+    assert statuses(await run_once(service, asked, journal=journal)) == {IN_DOUBT: 5}
+    assert len([one for one in caplog.messages if "may or may not have been pushed" in one]) == 5
+
+    for _ in range(2):
+        caplog.clear()
+        async with coordinator(service, journal=journal) as pushes:
+            told = [await pushed(pushes, asked[0]), *[await one for one in pushes.recovered]]
+            assert statuses(told) == {IN_DOUBT: 6}
+            assert len(pushes.in_doubt) == 5
+        (line,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert line.startswith("pushes that earlier runs left in doubt: 5;")
+        assert len(line) < 200
+    assert service.count("push") == 5
+
+
+async def test_recovery_looks_for_what_was_in_doubt(journal: AJournal) -> None:
+    """A push that turned up since the last run is found before it is called IN_DOUBT again."""
+    service = fated(None, "swallowed")
+    outcomes = await run_once(service, [named(0), named(1)], journal=journal)
+    assert statuses(outcomes) == {SUCCESS: 1, IN_DOUBT: 1}
+    service.add(record={"number": 1})
+    await asyncio.sleep(10)
+
+    async with coordinator(service, journal=journal) as pushes:
+        (recovered,) = pushes.recovered
+        assert statuses([await pushed(pushes, named()), await recovered]) == {SUCCESS: 2}
+    assert service.count("push") == 2
+
+
+# A journal that breaks
+
+
+def breaking_when(
+    breaks: Callable[[Sequence[Any]], bool], error: Exception | None = None
+) -> Journal:
+    """Return a journal that refuses some writes."""
+    journal = Journal()
+
+    def write(rows: Sequence[Any]) -> None:
+        if breaks(rows):
+            raise error or JournalError("full")
+
+    journal.before_write = write
+    return journal
+
+
+async def test_a_full_disk_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    """Not each of a million records after the other, nor in the log; what was sent has its outcome
+    first.
+    """
+    service, pulled = Service(lambda _: 60.0), 0
+    journal = breaking_when(lambda _: service.count("push") >= 200)
+
+    def million() -> Any:
+        nonlocal pulled
+        for pulled in range(1_000_000):
+            yield request(pulled)
+
+    outcomes: list[PushOutcome] = []
+    async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
+        with pytest.raises(JournalError, match="full"):
+            await collect(pushes.run(million()), into=outcomes)
+
+    assert len(outcomes) == pulled + 1 <= 200 + 2 * 64
+    assert {one.key for one in outcomes if one.key} == set(service.by_key)
+    kinds = statuses(outcomes)
+    assert kinds.keys() <= {SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.REJECTED}
+    assert kinds[SUCCESS] >= 200 - 64
+    assert sum("nothing more is pushed" in one for one in caplog.messages) == 1
+
+
+async def test_a_push_that_is_found_while_the_disk_is_full_is_found_once_there_is_room() -> None:
+    """The search goes on."""
+    loop = asyncio.get_running_loop()
+    journal = breaking_when(lambda rows: loop.time() < 60 and rows[0].state == "OPEN")
+    service = fated("lost")
+    outcome, again = [await push_once(service, named(), journal=journal) for _ in range(2)]
+
+    assert outcome.status is again.status is SUCCESS
+    assert outcome.key == again.key
+    assert service.count("push") == 1
+
+
+@pytest.mark.parametrize("error", [JournalError("gone"), OSError("gone")])
+async def test_nothing_is_sent_without_its_row(error: Exception) -> None:
+    """Whatever the journal raises: the push is told of, and no byte leaves."""
+    service, journal = Service(), breaking_when(lambda rows: rows[0].state == "SENDING", error)
+    with pytest.raises(JournalError, match="gone"):
+        await push_once(service, journal=journal)
+    assert service.count("push") == 0
+
+
+async def test_an_answer_that_cannot_be_recorded_is_found_by_the_next_run() -> None:
+    """The push is handed out with its key; nothing more is sent, and nothing is sent twice."""
+    service = Service(takes=lambda _: 60.0)
+    journal = breaking_when(lambda rows: rows[0].state == "OPEN")
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
+        push = await pushes.submit(request(1))
+        with pytest.raises(JournalError, match="full"):
+            await pushes.submit(request(2))
+        outcome = await push
+    journal.before_write = lambda _: None
+    async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
+        (found,) = [await one for one in pushes.recovered]
+
+    assert outcome.status is OutcomeStatus.PENDING
+    assert isinstance(outcome.error, JournalError)
+    assert (found.status, found.key) == (SUCCESS, outcome.key)
+    assert service.count("push") == 1
+
+
+@pytest.mark.parametrize("error", [JournalError("full"), OSError("gone")])
+async def test_an_end_that_cannot_be_recorded_is_told(error: Exception) -> None:
+    """The service has said how the push ended; the next run reads it once more."""
+    service, journal = Service(), breaking_when(lambda rows: rows[0].state == "DONE", error)
+    outcomes = await run_once(service, requests(3), journal=journal)
+    journal.before_write = lambda _: None
+    async with asyncio.timeout(100), coordinator(service, journal=journal) as pushes:
+        again = [await push for push in pushes.recovered]
+
+    assert statuses(outcomes) == statuses(again) == {SUCCESS: 3}
+    assert service.count("push") == 3
+
+
+# Looking into it
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
+@pytest.mark.parametrize("status", ["Success", "Failed", "TimedOut", 400, 403, 422, "lost"])
+async def test_a_push_is_found_as_it_stands(
+    journal: AJournal, status: str | int, later: bool
+) -> None:
+    """Also in a later run, without its record and without a call to the service."""
+    service = Service(status=lambda _: str(status))
+    if status == "lost":
+        service.answer = lambda call: no_answer() if call.kind == "push" else None
+    elif isinstance(status, int):
+        service.answer = lambda call: refusal(status) if call.kind == "push" else None
+    async with coordinator(service, journal=journal) as pushes:
+        ended = await pushed(pushes, named())
+        found = await pushes.find("INV-1")
+    if later:
+        async with coordinator(service, journal=journal, leave="detach") as pushes:
+            before = service.count()
+            found = await pushes.find("INV-1")
+            assert service.count() == before
+
+    assert found
+    assert found.request.reference == "INV-1"
+    assert (found.key, (await found).status) == (ended.key, ended.status)
+    assert getattr((await found).error, "status", None) == getattr(ended.error, "status", None)
+
+
+async def test_a_push_that_goes_on_is_found_and_can_be_awaited() -> None:
+    """It is the push itself, until nobody follows it; to ask for it often polls nothing."""
+    service = Service(lambda _: 1e6)
+    async with coordinator(service, journal=Journal()) as pushes:
+        assert await pushes.find("INV-1") is None
+        submitted = await pushes.submit(named())
+        push = await pushes.find("INV-1")
+        assert push
+        assert (push.key, push.outcome) == (submitted.key, None)
+        assert await pushes.find("INV-2") is None
+        pushes.detach()
+        assert await push == await submitted
+        before = service.count()
+        for _ in range(100):
+            push = await pushes.find("INV-1")
+            assert push
+            assert (push.key, (await push).status) == (submitted.key, OutcomeStatus.PENDING)
+        assert service.count() == before
+
+
+async def test_what_cannot_be_found_is_said() -> None:
+    """None would mean that the reference is free; a number names no push here."""
+    wrong: Any = 17
+    async with coordinator(Service()) as pushes:
+        with pytest.raises(ConfigurationError, match="journal="):
+            await pushes.find("INV-1")
+        with pytest.raises(ConfigurationError, match="reference must be a str"):
+            await pushes.find(wrong)

@@ -1,0 +1,349 @@
+"""Promises of a block that is left, in whatever way: nothing hangs, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import pytest
+
+from integration_sdk import OutcomeStatus, Push, PushEvent, Store
+from integration_sdk.errors import ClientClosed, ConfigurationError, NotSent, TooManyRequests
+from tests.support.push_support import (
+    Connect,
+    Journal,
+    collect,
+    coordinator,
+    fated,
+    named,
+    push_once,
+    pushed,
+    request,
+    requests,
+    run_once,
+)
+from tests.support.virtual_service import Answer, Service, refusal
+
+pytestmark = pytest.mark.virtual_time
+on_disk_or_not = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "journal"])
+FOREVER = 1e6
+
+
+async def quiet(service: Service) -> bool:
+    """Whether nothing is asked of *service* for a long time."""
+    before = service.count()
+    await asyncio.sleep(1000)
+    return service.count() == before
+
+
+async def test_leaving_the_block_drains_by_default(caplog: pytest.LogCaptureFixture) -> None:
+    """Everything open has its outcome then; who waits for an offline platform is told so."""
+    async with coordinator(Service(lambda _: 7 * 3600.0)) as pushes:
+        await collect(pushes.run(requests(3), wait=10.0))
+        push = await pushes.submit(request(4))
+
+    assert push.outcome
+    assert push.outcome.status is OutcomeStatus.SUCCESS
+    waits = [message for message in caplog.messages if "waits for 1 pushes" in message]
+    assert len(waits) == 6  # after 5 minutes, 15, 35, 75, 155 and 315
+
+
+async def test_leaving_the_block_without_waiting() -> None:
+    """ "detach" does not wait; open pushes are PENDING, and their keys are kept."""
+    async with coordinator(Service(lambda _: FOREVER), leave="detach") as pushes:
+        push = await pushes.submit(request())
+
+    assert asyncio.get_running_loop().time() < 1
+    assert (await push).status is OutcomeStatus.PENDING
+    assert pushes.detached == (push.key,)
+    with pytest.raises(ClientClosed):
+        await pushes.submit(request())
+
+
+async def test_detached_pushes_are_no_longer_followed() -> None:
+    """They are PENDING at once, their keys are returned and kept, and the block ends."""
+    async with coordinator(Service(lambda _: FOREVER)) as pushes:
+        followed = [await pushes.submit(one) for one in requests(3)]
+        keys = pushes.detach()
+        assert {(await push).status for push in followed} == {OutcomeStatus.PENDING}
+        assert not pushes.detach()
+
+    assert keys == pushes.detached == tuple(push.key for push in followed)
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "where"),
+    [(False, "`detached`"), (True, "the journal: open it again")],
+    ids=["memory", "journal"],
+)
+async def test_an_exception_in_the_block_does_not_wait(
+    on_disk: bool, where: str, caplog: pytest.LogCaptureFixture, connect: Connect
+) -> None:
+    """Who presses Ctrl-C learns that pushes go on without this process, and where they are."""
+    client = await connect(Service(lambda _: FOREVER))
+    pushes = client.coordinator(journal=Journal() if on_disk else None)
+
+    async def is_interrupted() -> None:
+        async with pushes:
+            await pushes.submit(named())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await is_interrupted()
+
+    assert asyncio.get_running_loop().time() < 1
+    (said,) = caplog.messages
+    assert said.endswith(f"pushes that continue at the service: 1; their keys are in {where}")
+    assert len(pushes.detached) == 1
+
+
+async def test_an_exception_that_leaves_the_block_sends_nothing_more(connect: Connect) -> None:
+    """What has not left stays here: told as NotSent, and no row says that it may exist."""
+    service = Service(lambda _: FOREVER)
+    client = await connect(service, per_company=1, timeout=None, read_timeout=None)
+
+    async def left_by_an_exception() -> None:
+        async with client.coordinator(on_event=events.append) as pushes:
+            await pushes.submit(request())
+            service.answer = lambda _: Answer(seconds=1e6)
+            tasks.append(asyncio.create_task(client.company("c-0").get()))
+            await asyncio.sleep(1)  # no place becomes free any more
+            tasks.extend(asyncio.create_task(pushes.submit(one)) for one in requests(4))
+            await asyncio.sleep(1)
+            raise ZeroDivisionError
+
+    events: list[PushEvent] = []
+    tasks: list[asyncio.Task[Any]] = []
+    async with asyncio.timeout(100):
+        with pytest.raises(ZeroDivisionError):
+            await left_by_an_exception()
+    holder, *submitted = tasks
+    holder.cancel()
+    await asyncio.gather(*submitted)
+
+    assert service.count("push") == 1
+    told = [event.push.outcome for event in events if event.what == "ended"]
+    assert Counter(type(one.error) for one in told if one) == {NotSent: 4, ClientClosed: 1}
+
+
+@pytest.mark.parametrize("leave", ["drain", "detach"])
+async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(leave: Any) -> None:
+    """However many they are: each gets its outcome, or `ClientClosed`."""
+    async with asyncio.timeout(100):
+        async with coordinator(Service(), max_open=2, leave=leave) as pushes:
+            submits = [asyncio.create_task(pushes.submit(one)) for one in requests(7)]
+            await asyncio.sleep(1)
+        told = await asyncio.gather(*submits, return_exceptions=True)
+
+    assert {type(one) for one in told} == {Push, ClientClosed}
+    assert all(one.outcome for one in told if isinstance(one, Push))
+
+
+@on_disk_or_not
+async def test_a_push_found_late_is_let_go_of_with_the_block(
+    on_disk: bool, connect: Connect
+) -> None:
+    """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""
+    service = fated("swallowed", takes=lambda _: FOREVER)
+    client, journal = await connect(service), Journal() if on_disk else None
+    async with client.coordinator(journal=journal, exclusive=True, patience=2.0) as pushes:
+        push = await pushes.submit(named())
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        service.add(record={"number": 1})
+        pushes.notify("somebody's")
+        await asyncio.sleep(50)
+        assert push.key
+        assert pushes.progress.open == 1
+
+    assert pushes.detached == (push.key,)
+    assert await quiet(service)
+
+
+async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect) -> None:
+    """A web service may open one for each request, with one client for all."""
+    client = await connect(Service())
+
+    def hear(_: PushEvent) -> None: ...
+
+    kept = ref(hear)
+    async with client.coordinator(on_event=hear) as pushes:
+        await pushed(pushes)
+    del hear, pushes
+    await asyncio.sleep(1)
+    gc.collect()
+
+    assert kept() is None
+
+
+async def test_a_block_that_is_open_is_not_entered_again(connect: Connect) -> None:
+    """The second entry would take the pushes of the first out of sight; afterwards it may."""
+    pushes = (await connect(Service())).coordinator()
+    for _ in range(2):
+        async with asyncio.timeout(1000), pushes:
+            push = await pushes.submit(request())
+            with pytest.raises(ConfigurationError, match="open already"):
+                await pushes.__aenter__()
+            assert pushes.progress.open == 1
+
+    assert push.outcome is not None
+
+
+# Callers and ends that are cancelled
+
+
+async def test_a_cancelled_submit_leaves_the_push_to_the_coordinator() -> None:
+    """Cancelling submit() ends the wait; the push is sent to its end and drained."""
+    service = Service(latency=1.0)
+    async with coordinator(service) as pushes:
+        submitting = asyncio.ensure_future(pushes.submit(request()))
+        await asyncio.sleep(1.5)
+        submitting.cancel()
+
+    assert service.count("push") == 1
+    assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 1}
+
+
+async def test_what_fails_after_its_caller_was_cancelled_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, by us: not as an exception that nobody has retrieved."""
+
+    async def broken(*_: object) -> Any:
+        await asyncio.sleep(5)
+        raise RuntimeError("a bug")
+
+    async with coordinator(Service(), check="options", middlewares=[broken]) as pushes:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await pushes.submit(request())
+
+    assert [record.name for record in caplog.records] == ["integration_sdk.pushes"]
+    assert "a bug" in caplog.text
+
+
+async def again_and_again(work: Coroutine[Any, Any, object], turns: int) -> None:
+    """Cancel *work* after so many turns of the loop, and at each step from then on."""
+    task = asyncio.create_task(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_who_is_cancelled_again_and_again_leaves_nothing_behind(
+    tmp_path: Path, kind: str
+) -> None:
+    """As by the scopes of anyio, and so in web services: neither tasks nor a store in use."""
+    store = Store(tmp_path / "pushes.db") if kind == "file" else None
+    service = Service()
+
+    async def push() -> None:
+        async with client.coordinator(journal=store) as pushes:
+            await collect(pushes.run(requests(3)))
+
+    async with store or nullcontext(), service.client() as client:
+        for turns in (*range(24), *range(24, 400, 40)):
+            await again_and_again(push(), turns)
+            left = [task.get_name() for task in asyncio.all_tasks()]
+            assert "integration_sdk push" not in left, turns
+        assert await quiet(service)
+        async with asyncio.timeout(1000):
+            await push()
+
+
+@on_disk_or_not
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
+    is_lost: bool, on_disk: bool, connect: Connect
+) -> None:
+    """Its connection is cut, which is as safe as a crash, and nobody polls for it."""
+    service = fated("swallowed" if is_lost else None, takes=lambda _: FOREVER, latency=20.0)
+    client = await connect(service)
+
+    async def leave_in_a_hurry() -> None:
+        async with (
+            asyncio.timeout(25),
+            client.coordinator(leave="detach", journal=Journal() if on_disk else None) as pushes,
+        ):
+            submits.append(asyncio.create_task(pushes.submit(named())))
+            await asyncio.sleep(21)
+
+    submits: list[asyncio.Task[Push]] = []
+    with pytest.raises(TimeoutError):
+        await leave_in_a_hurry()
+    async with asyncio.timeout(100):
+        outcome = await (await submits[0])
+
+    assert outcome.status is OutcomeStatus.IN_DOUBT
+    assert await quiet(service)
+
+
+async def test_an_end_that_is_cancelled_lets_go_of_everything(connect: Connect) -> None:
+    """What waits for its turn has an outcome and is not sent later; the journal is free."""
+    service, journal = Service(answer=lambda _: refusal(429, Retry_After=50)), Journal()
+    submits: list[asyncio.Task[Push]] = []
+
+    async def leave_in_a_hurry() -> None:
+        client = await connect(service)
+        with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
+            await client.company("c-0").get()
+        service.answer = None
+        async with (
+            asyncio.timeout(5),
+            client.coordinator(journal=journal, leave="detach") as one,
+        ):
+            submits.extend(asyncio.create_task(one.submit(each)) for each in requests(5))
+            await asyncio.sleep(1)
+
+    await leave_in_a_hurry()
+    await asyncio.sleep(100)
+    pushes = await asyncio.gather(*submits)
+
+    assert [push.outcome and push.outcome.status for push in pushes] == [OutcomeStatus.REJECTED] * 5
+    assert service.count("push") == 0
+    async with coordinator(service, journal=journal) as other:
+        assert other.recovered == ()
+
+
+async def test_however_often_the_end_of_a_block_is_cancelled_its_journal_closes() -> None:
+    """The next run in this process can open the journal, though a search never answered."""
+    service, journal, began = fated("swallowed"), Journal(), asyncio.Event()
+
+    async def run() -> None:
+        async with coordinator(service, journal=journal) as pushes:
+            await pushes.submit(named())
+            service.latency = 1e6  # the list that is searched for it
+            await asyncio.sleep(10)
+            began.set()
+            await asyncio.sleep(1e6)
+
+    block = asyncio.create_task(run())
+    await began.wait()
+    while not block.done():
+        block.cancel()
+        await asyncio.sleep(1)
+
+    service.latency = 0.03
+    async with coordinator(service, journal=journal, leave="detach") as pushes:
+        assert [push.request.reference for push in pushes.recovered] == ["INV-1"]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_an_opening_that_is_cancelled_lets_go_of_the_journal(turns: int) -> None:
+    """It can be opened again by the same process, at once."""
+    journal = Journal()
+    opening = asyncio.create_task(run_once(Service(), [], journal=journal))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+
+    assert (await push_once(Service(), journal=journal)).status is OutcomeStatus.SUCCESS

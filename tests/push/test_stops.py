@@ -1,0 +1,453 @@
+"""What refuses every push ends what is under way with one error, and passes; one company's not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from math import inf
+from typing import Any
+
+import pytest
+from attrs import asdict, evolve
+
+from integration_sdk import Coordinator, Dialect, OutcomeStatus, Push, PushOutcome, PushRequest
+from integration_sdk.errors import (
+    AccountExpired,
+    ClientClosed,
+    ConfigurationError,
+    IntegrationError,
+    PushError,
+    ServiceUnavailable,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthorized,
+)
+from tests.support.push_support import (
+    Connect,
+    Journal,
+    collect,
+    coordinator,
+    fated,
+    named,
+    numbers,
+    on_record,
+    push_once,
+    pushed,
+    request,
+    requests,
+    run_once,
+    statuses,
+)
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
+
+pytestmark = pytest.mark.virtual_time
+AHEAD = 64
+"""Pushes that wait for the service's answer, at most."""
+EXPIRED = refusal(402, message="account expired")
+SUCCESS, PENDING, REJECTED = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.REJECTED
+ONE, OTHER = (
+    PushRequest(name, "books", "invoices", {"number": 1}, reference=name) for name in ("a", "b")
+)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# One error for the whole run
+
+
+def refusing_after(count: int, answer: Answer, *, until: float = inf) -> Service:
+    """Return a service that answers everything so after so many pushes, *until* that time."""
+
+    def refuse(_: Asked) -> Answer | None:
+        return answer if service.count("push") > count and now() < until else None
+
+    service = Service(lambda _: 100.0, answer=refuse)
+    return service
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (EXPIRED, AccountExpired),
+        (refusal(429, Retry_After=6 * 3600), TooManyRequests),
+        (refusal(401), Unauthorized),
+        (Answer(301, b"moved", {"Location": "https://elsewhere/companies"}), ConfigurationError),
+        (Answer(308, b"", {"Location": "https://elsewhere/"}), ConfigurationError),
+        (Answer(200, b"<html>Sign in</html>"), ConfigurationError),
+        (Answer(403, b"<html>Blocked</html>"), ConfigurationError),
+    ],
+    ids=["account", "quota", "key", "301", "308", "login page", "proxy"],
+)
+async def test_what_refuses_every_push_stops_the_run_with_one_error(
+    answer: Answer, kind: type[IntegrationError]
+) -> None:
+    """What was read has an outcome and nothing is sent twice; the rest is not read."""
+    service, read = refusing_after(100, answer), 0
+
+    def many() -> Any:
+        nonlocal read
+        for read in range(1, 5001):
+            yield request(read)
+
+    outcomes: list[PushOutcome] = []
+    async with coordinator(service, patience=1.0) as pushes:
+        with pytest.raises(kind) as stopped:
+            await collect(pushes.run(many()), into=outcomes)
+
+    assert sorted(numbers(outcomes)) == list(range(1, read + 1))
+    assert read <= 100 + 4 * AHEAD
+    assert service.count("push") <= read
+    assert kind is not ConfigurationError or "Check base_url=" in str(stopped.value)
+    assert kind is not TooManyRequests or stopped.value.retry_at  # type: ignore[attr-defined]  # of that kind
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+async def test_a_key_is_gone_after_three_refusals_in_a_row(at_once: int) -> None:
+    """No more is sent than that, and what was under way."""
+    service = fated(*[None] * 20, ever=refusal(401))
+    with pytest.raises(Unauthorized):
+        await run_once(service, requests(1000), max_open=at_once)
+
+    assert service.count("push") <= 20 + 4 * at_once
+
+
+async def test_a_key_that_is_renewed_does_not_stop_the_run() -> None:
+    """All that was under way with the old key is refused together; that counts as once."""
+    service = fated(*[None] * 64, *[refusal(401)] * 8)
+    outcomes = await run_once(service, requests(300))
+
+    assert statuses(outcomes) == {SUCCESS: 300 - 8, REJECTED: 8}
+
+
+async def test_refusals_with_accepted_pushes_between_do_not_stop_the_run() -> None:
+    """Only refusals in a row say that the key is gone."""
+    service = fated(*[refusal(401), refusal(401), None] * 5)
+    outcomes = await run_once(service, requests(15), max_open=1)
+
+    assert statuses(outcomes)[SUCCESS] == 5
+
+
+async def test_an_expired_account_ends_the_pauses_of_others() -> None:
+    """Who waits because of a Retry-After is not sent, and waits no longer."""
+    service, outcomes = fated(refusal(429, Retry_After=300), EXPIRED), list[PushOutcome]()
+    async with coordinator(service) as pushes:
+        with pytest.raises(AccountExpired):
+            await collect(pushes.run([request(1), request(2)]), into=outcomes)
+
+    assert now() < 1
+    assert statuses(outcomes) == {REJECTED: 2}
+    assert service.count("push") == 2
+
+
+@pytest.mark.parametrize("gap", [10.0, 1e9], ids=["a while", "for ever"])
+async def test_an_account_that_ends_while_the_input_is_awaited_ends_the_run(gap: float) -> None:
+    """The run says so at once, after the outcomes; it waits for no record it would not push."""
+
+    async def source() -> AsyncIterator[PushRequest]:
+        yield request(0)
+        await asyncio.sleep(gap)
+        yield request(1)
+
+    seen: list[PushOutcome] = []
+    async with asyncio.timeout(5), coordinator(fated(ever=EXPIRED)) as pushes:
+        with pytest.raises(AccountExpired):
+            await collect(pushes.run(source()), seen)
+    assert statuses(seen) == {REJECTED: 1}
+
+
+async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then() -> None:
+    """No error denies a push that has a key: its outcome says why nobody follows it."""
+    async with coordinator(fated(None, ever=EXPIRED), per_company=5) as pushes:
+        push, *refused = await asyncio.gather(
+            *(pushes.submit(one) for one in requests(50)), return_exceptions=True
+        )
+
+    assert {type(one) for one in refused} == {AccountExpired}
+    assert isinstance(push, Push)
+    assert push.outcome
+    assert push.outcome.status is PENDING
+    assert isinstance(push.outcome.error, AccountExpired)
+
+
+@pytest.mark.parametrize(("hours", "max_pause"), [(6, None), (0.1, 600.0)])
+async def test_a_pause_that_is_not_too_long_is_waited_for(
+    hours: float, max_pause: float | None
+) -> None:
+    """Ten minutes unless told otherwise, and for ever if told so."""
+    ends = hours * 3600
+    service = refusing_after(20, refusal(429, Retry_After=ends), until=ends)
+    outcomes = await run_once(service, requests(40), max_pause=max_pause)
+
+    assert statuses(outcomes) == {SUCCESS: 40}
+    assert now() > ends
+
+
+async def test_max_pause_is_about_what_the_service_asks_for() -> None:
+    """A 429 that names no time is repeated after a pause of our own, however small it is."""
+    service = fated(refusal(429))
+
+    assert (await push_once(service, max_pause=0)).status is SUCCESS
+    assert service.count("push") == 2
+
+
+async def test_a_client_that_is_closed_is_asked_no_more(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next push says so, what is open has its outcome, and no bug is reported."""
+    service = fated(None, "swallowed", takes=lambda _: 1000.0)
+    client = await connect(service)
+    async with asyncio.timeout(100), client.coordinator() as pushes:
+        open_, lost = [await pushes.submit(one) for one in requests(2)]
+        await asyncio.sleep(1)
+        await client.aclose()
+        with pytest.raises(ClientClosed):
+            await pushes.submit(request(2))
+        with pytest.raises(ClientClosed):
+            await collect(pushes.run(requests(3)))
+
+    assert (await open_).status is PENDING
+    assert (await lost).status is OutcomeStatus.IN_DOUBT
+    assert service.count("push") == 2
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+# What has passed
+
+PAUSE = 700
+REFUSALS: dict[str, tuple[Answer, type[IntegrationError]]] = {
+    "429": (refusal(429, Retry_After=PAUSE, X_Rate_Limit_Remaining=5), TooManyRequests),
+    "503": (refusal(503, Retry_After=PAUSE), ServiceUnavailable),
+    "402": (EXPIRED, AccountExpired),
+    "401": (refusal(401), Unauthorized),
+}
+
+
+def refusing(which: str, company: str | None = None) -> tuple[Service, asyncio.Event]:
+    """Return a service that refuses creates (of a company), and an event that ends this."""
+    passed = asyncio.Event()
+
+    def answer(call: Asked) -> Answer | None:
+        ours = call.kind == "push" and company in (None, call.company)
+        return REFUSALS[which][0] if ours and not passed.is_set() else None
+
+    return Service(answer=answer), passed
+
+
+@pytest.mark.parametrize("which", REFUSALS)
+async def test_who_pushes_later_is_not_refused_for_what_has_passed(which: str) -> None:
+    """Neither single pushes nor runs; each was told of the refusal that it met."""
+    service, passed = refusing(which)
+    async with coordinator(service, journal=Journal()) as pushes:
+        for _ in range(4):
+            with pytest.raises(REFUSALS[which][1]):
+                await pushes.submit(ONE)
+        with pytest.raises(REFUSALS[which][1]):
+            await collect(pushes.run(requests(100)))
+        passed.set()
+        await asyncio.sleep(PAUSE)
+        outcomes = [await pushed(pushes, ONE), *await collect(pushes.run(requests(10)))]
+
+    assert statuses(outcomes) == {SUCCESS: 11}
+
+
+@pytest.mark.parametrize("which", ["429", "503"])
+async def test_a_refusal_of_one_company_concerns_no_other(which: str) -> None:
+    """What is under way for another company goes on, and it may push."""
+    service, _ = refusing(which, company="a")
+    async with coordinator(service) as pushes:
+        before = await pushes.submit(OTHER)
+        with pytest.raises(REFUSALS[which][1]):
+            await pushes.submit(ONE)
+        await asyncio.sleep(0 if which == "429" else PAUSE)  # 429 is said to be of one company
+        outcomes = [await before, await pushed(pushes, OTHER)]
+
+    assert statuses(outcomes) == {SUCCESS: 2}
+
+
+async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
+    """An account that expired has it PENDING; it is on record, and so is its end."""
+    service, passed = refusing("402", company="b")
+    service.takes = lambda _: 100.0
+    async with coordinator(service, journal=Journal()) as pushes:
+        first = await pushes.submit(ONE)
+        with pytest.raises(AccountExpired):
+            await pushes.submit(OTHER)
+        assert (await first).status is PENDING
+        passed.set()
+        again = await pushed(pushes, ONE)
+
+    assert (again.status, again.key) == (SUCCESS, first.key)
+    assert service.count("push") == 2
+
+
+async def test_a_lost_push_is_searched_for_while_others_go_on() -> None:
+    """Its company is another than that for which somebody pushes again."""
+    service, passed = refusing("401", company="b")
+    refuse, is_lost = service.answer, False
+    assert refuse is not None
+
+    def answer(call: Asked) -> Answer | None:
+        nonlocal is_lost
+        if call.kind == "push" and call.company == "a":
+            is_lost = True
+            service.carry_out(call)
+            return no_answer()
+        if call.kind == "list" and is_lost and not passed.is_set():
+            return refusal(500)
+        return refuse(call)
+
+    service.answer = answer
+    async with asyncio.timeout(600), coordinator(service, journal=Journal()) as pushes:
+        lost = await pushes.submit(ONE)
+        for _ in range(3):
+            with pytest.raises(Unauthorized):
+                await pushes.submit(OTHER)
+        passed.set()
+        outcomes = [await pushed(pushes, OTHER), await lost]
+
+    assert statuses(outcomes) == {SUCCESS: 2}
+
+
+async def test_a_bug_does_not_pass() -> None:
+    """Though a refusal that may pass has stopped the coordinator before."""
+
+    class Broken(Dialect):
+        def is_contradicted(self, answer: bytes) -> bool:
+            raise RuntimeError("a bug")
+
+    service, _ = refusing("402", company="b")
+    dialect = Broken(**asdict(Dialect.document(), recurse=False))
+    async with coordinator(service, dialect=dialect) as pushes:
+        told = await asyncio.gather(
+            *(pushed(pushes, one) for one in (ONE, OTHER)), return_exceptions=True
+        )
+        with pytest.raises(PushError):
+            await pushes.submit(ONE)
+
+    assert AccountExpired in map(type, told)
+
+
+# A database that is away
+
+
+class Distant(Journal):
+    """A database that other processes use, too, and that can be away."""
+
+    def __init__(self) -> None:
+        super().__init__(shared=True)
+        self.is_away = False
+        self.before_write = self._reached
+
+    async def _reached(self, _: Sequence[Any]) -> None:
+        if self.is_away:
+            await asyncio.sleep(30)
+            raise StoreUnavailable("the store cannot be reached")
+
+    def go(self, *, away: bool) -> None:
+        self.is_away = away
+        self.unreadable = StoreUnavailable("the store cannot be reached") if away else None
+
+
+async def status_of(pushes: Coordinator, asked: PushRequest) -> object:
+    try:
+        return (await pushed(pushes, asked)).status
+    except IntegrationError as raised:
+        return type(raised)
+
+
+async def test_a_database_that_comes_back_is_used_again() -> None:
+    """However long it was away: what was open is followed, what was sent is accounted for, and
+    who pushes meanwhile is told.
+    """
+    service, journal = Service(lambda _: 10.0), Distant()
+    meanwhile = evolve(ONE, reference="meanwhile")
+    async with coordinator(service, journal=journal) as pushes:
+        await pushed(pushes, evolve(OTHER, reference="first"))
+        before = await pushes.submit(ONE)
+        service.latency = 10.0
+        on_its_way = asyncio.create_task(status_of(pushes, OTHER))
+        await asyncio.sleep(5)
+        journal.go(away=True)
+        assert await status_of(pushes, meanwhile) is StoreUnavailable
+        ended = await before
+        await asyncio.sleep(600)
+        journal.go(away=False)
+        service.latency = 0.03
+        again = await status_of(pushes, meanwhile)
+        await asyncio.sleep(120)
+
+    assert (ended.status, again) == (SUCCESS, SUCCESS)
+    assert await on_its_way in {PENDING, SUCCESS}
+    assert service.count("push") == 4
+    states = {row.reference: row.state for row in await on_record(journal)}
+    assert states == dict.fromkeys(("first", "a", "b", "meanwhile"), "DONE")
+
+
+async def test_a_database_that_is_away_ends_the_runs() -> None:
+    """Each push that was read has an outcome, and the rest is not read."""
+    service, journal, read = Service(), Distant(), 0
+
+    def many() -> Any:
+        nonlocal read
+        for read in range(1, 1001):
+            if read == 50:
+                journal.go(away=True)
+            yield named(read)
+
+    outcomes: list[Any] = []
+    async with asyncio.timeout(300), coordinator(service, journal=journal) as pushes:
+        with pytest.raises(StoreUnavailable):
+            await collect(pushes.run(many()), into=outcomes)
+        journal.go(away=False)
+
+    assert sorted(numbers(outcomes)) == list(range(1, read + 1))
+    assert read < 200
+
+
+# A company that is refused holds up its own pushes, and nobody else's
+
+
+async def seconds_of_others(pushes: Coordinator, companies: int, refused: Sequence[str]) -> float:
+    """Push 40 records for each company; return how long all but those *refused* take."""
+    began, left = now(), (companies - len(refused)) * 40
+    asked = [
+        PushRequest(f"c-{company}", "books", "invoices", {"number": number})
+        for number in range(40)
+        for company in range(companies)
+    ]
+    async for outcome in pushes.run(asked, wait=30):
+        if outcome.request.company_id not in refused:
+            assert outcome.status is SUCCESS
+            left -= 1
+        if not left:
+            break
+    return now() - began
+
+
+@pytest.mark.parametrize(
+    ("companies", "count", "knows"), [(20, 1, False), (20, 1, True), (3, 2, False)]
+)
+async def test_other_companies_do_not_notice_that_some_are_refused(
+    companies: int, count: int, knows: bool, connect: Connect
+) -> None:
+    """One of twenty costs the others a fifth of their time at most, two of three some seconds.
+
+    So it is for a client's first pushes, and for one that knows what the service takes. A company
+    that is refused is asked again in growing pauses, not each time that others are served.
+    """
+    service = Service(lambda _: 0.5, latency=0.05)
+    refused = [f"c-{number}" for number in range(count)]
+    client = await connect(service)
+    async with client.coordinator() as pushes:
+        alone = await seconds_of_others(pushes, companies, [])
+    service.answer = lambda one: (
+        refusal(429) if one.kind == "push" and one.company in refused else None
+    )
+    client, before = client if knows else await connect(service), service.count("push")
+    async with client.coordinator(leave="detach") as pushes:
+        took = await seconds_of_others(pushes, companies, refused)
+
+    assert took <= (1.2 * alone if companies == 20 else 30)
+    assert service.count("push") - before <= 40 * (companies - count) + 15 * count

@@ -1,0 +1,208 @@
+"""Promises of waits and ends: a wait is its caller's own, and what has ended before it is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from integration_sdk import Coordinator, OutcomeStatus, Push, PushEvent, PushOutcome, PushStatus
+from integration_sdk.errors import WaitExpired
+from tests.support.push_support import (
+    Journal,
+    collect,
+    coordinator,
+    fated,
+    lagging,
+    named,
+    push_once,
+    pushed,
+    request,
+    requests,
+)
+from tests.support.virtual_service import Service
+
+pytestmark = pytest.mark.virtual_time
+SUCCESS, PENDING, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.IN_DOUBT
+MINUTES = [1, 10, 15, 30, 60, 180, 1440]
+
+
+async def took(pushes: Coordinator, wait: float | None) -> tuple[PushOutcome, float]:
+    """Push the record that all share; return the outcome, and how many seconds that took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    outcome = await pushed(pushes, named(), wait=wait)
+    return outcome, loop.time() - began
+
+
+# The service's own end
+
+
+@pytest.mark.parametrize("minutes", MINUTES)
+async def test_a_push_that_the_service_gives_up_has_timed_out(minutes: int) -> None:
+    """Its own deadline causes a look: it is not PENDING, however old it is by then."""
+    service = Service(lambda _: minutes * 60.0, status=lambda _: "TimedOut")
+    outcome = await push_once(service, request(timeout_minutes=minutes), journal=Journal())
+
+    assert outcome.status is OutcomeStatus.TIMED_OUT
+
+
+@pytest.mark.parametrize("early", [3.0, 20.0, 90.0])
+@pytest.mark.parametrize("minutes", MINUTES)
+async def test_a_wait_looks_once_more_before_it_ends(minutes: int, early: float) -> None:
+    """What ended before the wait does is seen, with no deadline to go by."""
+    service = Service(lambda _: minutes * 60.0 - early)
+    async with service.client() as client:
+        key = service.add().key
+        ended = await client.wait(key, company_id="c-0", timeout=minutes * 60.0)
+
+    assert ended.status is PushStatus.SUCCESS
+
+
+async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
+    """A service that forgets its own deadline does not make anybody hang."""
+    outcome = await push_once(Service(lambda _: 1e6), request(timeout_minutes=5))
+
+    assert asyncio.get_running_loop().time() == pytest.approx(300 + 60, abs=1)
+    assert outcome.status is PENDING
+
+
+# The caller's
+
+
+async def test_a_push_is_followed_on_after_its_wait() -> None:
+    """A wait ends at its time, not the push: with a journal its end is on record. The first outcome
+    counts.
+    """
+    async with coordinator(Service(lambda _: 100.0), journal=Journal()) as pushes:
+        push = await pushes.submit(named(), wait=10)
+        began = asyncio.get_running_loop().time()
+        outcome = await push
+        assert asyncio.get_running_loop().time() - began == pytest.approx(10)
+        await asyncio.sleep(200)
+        found = await pushes.find("INV-1")
+
+    assert (outcome.status, outcome.key) == (PENDING, push.key)
+    assert isinstance(outcome.error, WaitExpired)
+    assert await push is outcome
+    assert found
+    assert (await found).status is SUCCESS
+
+
+@pytest.mark.parametrize("waits", [(None, 0.5), (0.5, None), (3.0, 1.0, None, 2.0)], ids=str)
+@pytest.mark.parametrize("between", [0.0, 1.0], ids=["at once", "later"])
+async def test_each_caller_waits_as_long_as_it_asked_to(
+    waits: tuple[float | None, ...], between: float
+) -> None:
+    """However many share a push, in whatever order they come and leave; then nobody polls."""
+    service = Service(lambda _: 60.0)
+    async with coordinator(service, journal=Journal()) as pushes:
+        callers = []
+        for wait in waits:
+            callers.append(asyncio.create_task(took(pushes, wait)))
+            await asyncio.sleep(between)
+        ended = await asyncio.gather(*callers)
+        assert pushes.progress.open == 0
+        again, at_once = await took(pushes, 5.0)
+
+    assert [one.status for one, _ in ended] == [PENDING if wait else SUCCESS for wait in waits]
+    seconds = {wait: took for wait, (_, took) in zip(waits, ended, strict=True) if wait}
+    assert seconds == {wait: pytest.approx(wait, abs=0.1) for wait in seconds}
+    assert (again.status, round(at_once)) == (SUCCESS, 0)
+    assert {one.key for one, _ in ended} == {again.key}
+    assert service.count("push") == 1
+
+
+async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again() -> None:
+    """The push on record is followed on, whoever waits; it is never sent again."""
+    service = Service(lambda _: 60.0)
+    async with coordinator(service, journal=Journal()) as pushes:
+        for _ in range(3):
+            ended = await asyncio.gather(took(pushes, 1.0), took(pushes, 2.0))
+            assert {outcome.status for outcome, _ in ended} == {PENDING}
+            assert pushes.progress.open == 1
+        await asyncio.sleep(60)
+        assert pushes.progress.open == 0
+        outcome, _ = await took(pushes, None)
+
+    assert outcome.status is SUCCESS
+    assert service.count("push") == 1
+
+
+# Waits while a push is searched for
+
+
+def shown_after(seconds: float) -> Service:
+    """A service whose answers to pushes are lost, and whose list lags behind."""
+    return fated(ever="lost", takes=lambda _: 300.0, faults=[lagging(hidden=seconds)])
+
+
+async def test_a_wait_begins_with_the_answer_or_its_loss() -> None:
+    """A request handler has its outcome in time, while the search goes on; it may be found."""
+    events: list[PushEvent] = []
+    options: dict[str, Any] = {"exclusive": True, "patience": 5.0, "on_event": events.append}
+    async with coordinator(shown_after(3.0), journal=Journal(), **options) as pushes:
+        push = await pushes.submit(named(), wait=2.0)
+        began = asyncio.get_running_loop().time()
+        outcome = await push
+        took = asyncio.get_running_loop().time() - began
+        await asyncio.sleep(400)
+
+    assert outcome.status is IN_DOUBT
+    assert "it is searched for while its coordinator's block is open" in str(outcome.error)
+    assert took == pytest.approx(2.0, abs=0.1)
+    assert [event.what for event in events] == ["doubted", "ended", "found"]
+    assert push.operation
+    assert push.operation.is_final
+
+
+@pytest.mark.parametrize("order", [(2.0, None, 15.0), (None, 15.0, 2.0), (15.0, 2.0, None)])
+@pytest.mark.parametrize("between", [0.0, 0.5], ids=["at once", "later"])
+async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
+    order: tuple[float | None, ...], between: float
+) -> None:
+    """Who leaves before it is found is IN_DOUBT, later PENDING; the last learns how it ended."""
+    service = shown_after(4.0)
+    options: dict[str, Any] = {"exclusive": True, "patience": 9.0}
+    async with coordinator(service, journal=Journal(), **options) as pushes:
+        callers = []
+        for wait in order:
+            callers.append(asyncio.create_task(took(pushes, wait)))
+            await asyncio.sleep(between)
+        ended = dict(zip(order, await asyncio.gather(*callers), strict=True))
+
+    expected = {2.0: IN_DOUBT, 15.0: PENDING, None: SUCCESS}
+    assert {wait: one.status for wait, (one, _) in ended.items()} == expected
+    assert {wait: round(took) for wait, (_, took) in ended.items() if wait} == {2.0: 2, 15.0: 15}
+    assert service.count("push") == 1
+
+
+async def test_no_wait_ends_while_an_end_is_put_on_record() -> None:
+    """A push that is final before the wait ends has that outcome, however slow the disk."""
+
+    async def slow(rows: Sequence[Any]) -> None:
+        if rows[0].state == "DONE":
+            written.append(rows[0])
+            await asyncio.sleep(60)
+
+    journal, written = Journal(), list[Any]()
+    journal.before_write = slow
+    async with coordinator(Service(), journal=journal) as pushes:
+        ended = await asyncio.gather(*(took(pushes, 10.0) for _ in range(3)))
+
+    assert {outcome.status for outcome, _ in ended} == {SUCCESS}
+    assert len(written) == 1
+
+
+async def test_waits_leave_nothing_behind() -> None:
+    """An outcome ends its wait: a stream of pushes with a long one keeps none of them."""
+    kept = WeakSet[Push]()
+    service = Service(lambda _: 0.1)
+    async with coordinator(service, on_event=lambda event: kept.add(event.push)) as pushes:
+        await collect(pushes.run(iter(requests(100)), wait=3600))
+        gc.collect()
+        assert not list(kept)
