@@ -1,34 +1,45 @@
-"""Promises of what a push may cost: a fault may delay its outcome, it never multiplies requests.
+"""Promises of what pushes may cost: a fault may delay an outcome, it never multiplies requests.
 
-The table of budgets is in `budget_support`, with every fault that it is kept under.
+The table of budgets is in `budget_support`, with every fault that it is kept under. The plain run
+lets ways, sizes and second faults take turns; ``pytest -m long`` has all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from itertools import combinations, count, pairwise
-from math import inf
+from math import inf, log
+from pathlib import Path
 
 import pytest
 
 from integration_sdk import Client
-from integration_sdk.errors import IntegrationError, NotFound, WaitExpired
+from integration_sdk.errors import IntegrationError, JournalError, NotFound, WaitExpired
 from tests.support.budget_support import (
+    HOUR,
     TROUBLES,
     WAYS,
+    Run,
     Way,
     breaches,
+    carry_out,
+    fullest,
     many,
     one_alone,
     polls_too_close,
     reads,
     wait_for_keys,
 )
+from tests.support.push_support import named, requests, swallowed
 from tests.support.virtual_service import Answer, Service, refusal
 
-ways = pytest.mark.parametrize("way", WAYS)
+virtual = pytest.mark.virtual_time
 every_trouble = pytest.mark.parametrize("trouble", TROUBLES)
+SIZES = [(30, 1), (30, 10), (3000, 10), (3000, 300)]
+RATE = 40.0
+"""Requests a second that the service allows, where a client is told."""
 
 
 def two_troubles(trouble: str) -> list[tuple[str, str]]:
@@ -36,55 +47,43 @@ def two_troubles(trouble: str) -> list[tuple[str, str]]:
     return [pair for pair in combinations(TROUBLES, 2) if pair[0] == trouble]
 
 
-# One push
+# Polls
 
 
-@ways
 @every_trouble
-def test_one_push_keeps_its_budget(trouble: str, way: Way) -> None:
-    """Whatever goes wrong, and however its outcome is awaited."""
+def test_pushes_keep_their_budgets(trouble: str) -> None:
+    """Whatever goes wrong, and however outcomes are awaited: one push, and tens in companies."""
+    turn = list(TROUBLES).index(trouble)
+    way, another = WAYS[turn % 4], WAYS[(turn + 1) % 4]
+    size, companies = SIZES[turn // 4 % 2]
+
     assert not breaches([trouble], way)
+    assert not breaches([trouble], another, count=size, companies=companies, seconds=60.0)
 
 
 @every_trouble
 def test_one_push_keeps_its_budget_in_two_troubles(trouble: str) -> None:
-    """Two faults at once multiply nothing either; the ways take turns. The long run has all."""
+    """Two faults at once multiply nothing either."""
     found = []
-    for number, pair in enumerate(two_troubles(trouble)[::3]):
-        found += breaches(pair, WAYS[number % len(WAYS)], seconds=90.0)
+    for number, pair in enumerate(two_troubles(trouble)[::8]):
+        found += breaches(pair, WAYS[number % 4], seconds=90.0)
+    assert not found
+
+
+@pytest.mark.parametrize("trouble", list(TROUBLES)[::10])
+def test_thousands_of_pushes_leave_half_of_the_rate_to_others(trouble: str) -> None:
+    """However many are open, polls take half of what the service allows at most."""
+    found = breaches([trouble], wait_for_keys, count=3000, companies=300, seconds=6.0, rate=RATE)
     assert not found
 
 
 @pytest.mark.long
-@ways
+@pytest.mark.parametrize("way", WAYS)
 @every_trouble
 def test_one_push_keeps_its_budget_in_two_troubles_every_way(trouble: str, way: Way) -> None:
-    """Two faults at once, every way, for an hour."""
-    assert not [text for pair in two_troubles(trouble) for text in breaches(pair, way)]
-
-
-# Many pushes
-
-
-SIZES = [(30, 1), (30, 10), (3000, 10), (3000, 300)]
-RATE = 40.0
-"""Requests a second that the service allows, where a client is told."""
-
-
-@every_trouble
-def test_pushes_keep_their_companies_budgets(trouble: str) -> None:
-    """Three requests a second for each company, whatever goes wrong; ways and sizes take turns."""
-    turn = list(TROUBLES).index(trouble)
-    count, companies = SIZES[turn // len(WAYS) % 2]
-    way = WAYS[turn % len(WAYS)]
-    assert not breaches([trouble], way, count=count, companies=companies, seconds=120.0)
-
-
-@pytest.mark.parametrize("trouble", list(TROUBLES)[::6])  # the long run has all
-def test_thousands_of_pushes_leave_half_of_the_rate_to_others(trouble: str) -> None:
-    """However many are open, polls take half of what the service allows at most."""
-    found = breaches([trouble], wait_for_keys, count=3000, companies=300, seconds=10.0, rate=RATE)
-    assert not found
+    """One fault or two at once, every way, for an hour."""
+    pairs = [(trouble,), *two_troubles(trouble)]
+    assert not [text for pair in pairs for text in breaches(pair, way)]
 
 
 @pytest.mark.long
@@ -107,7 +106,7 @@ def test_pushes_keep_their_budgets_in_two_troubles(
 # Whoever asks
 
 
-@pytest.mark.virtual_time
+@virtual
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("answer", [None, refusal(403), refusal(404), refusal(500)])
@@ -127,7 +126,7 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
 
     async with service.client() as client:
         with suppress(TimeoutError):
-            async with asyncio.timeout(500 / (count + 9)):
+            async with asyncio.timeout(300 / (count + 9)):
                 await asyncio.gather(*(wait_again_and_again(client, one.key) for one in held))
 
     assert len(service.log) >= 5
@@ -137,7 +136,7 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
     assert answer or count > 1 or not [*one_alone(service, told=told)]
 
 
-@pytest.mark.virtual_time
+@virtual
 async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> None:
     """A company's budget outlives its open pushes, also if each of them is notified at once."""
     service = Service(lambda _: inf)
@@ -151,15 +150,15 @@ async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> 
 
     async with service.client() as client:
         with suppress(TimeoutError):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(40):
                 for number in count():
                     await wait(client, f"unknown-{number}")
 
-    assert len(service.log) > 100
+    assert len(service.log) > 70
     assert not [*many(service)]
 
 
-@pytest.mark.virtual_time
+@virtual
 async def test_a_flood_of_notifications_brings_a_poll_forward_once_a_second() -> None:
     """Each might be the one that counts, and none is."""
     service = Service(lambda _: inf)
@@ -167,15 +166,208 @@ async def test_a_flood_of_notifications_brings_a_poll_forward_once_a_second() ->
 
     async def notify(client: Client) -> None:
         while True:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
             client.notify(held.key)
 
     async with service.client() as client:
         flood = asyncio.create_task(notify(client))
         with suppress(WaitExpired):
-            await client.wait(held.key, company_id="c-0", timeout=100.0)
+            await client.wait(held.key, company_id="c-0", timeout=30.0)
         flood.cancel()
 
     polls = [one.at for one in service.log]
-    assert 90 <= len(polls) <= 110
+    assert 25 <= len(polls) <= 35
     assert min(later - earlier for earlier, later in pairwise(polls)) >= 0.2
+
+
+# Searches for lost pushes
+
+
+async def search(
+    service: Service, journal: Path, *, companies: int = 1, each: int = 1, seconds: float
+) -> None:
+    """Push records that are lost, and look on for so many seconds, told of others' pushes."""
+
+    async def tell_of_others() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            client.notify("somebody-elses")
+
+    async with service.client(retry=None) as client:
+        telling = asyncio.create_task(tell_of_others())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), client.coordinator(journal=journal) as pushes:
+                for number in range(companies * each):
+                    await pushes.submit(named(number, companies=companies))
+                await asyncio.sleep(seconds)
+        telling.cancel()
+
+
+def assert_searched_within_budget(service: Service, since: float = 0.0) -> None:
+    """5 listings in 10 seconds, 12 in the first minute, then with growing pauses.
+
+    The one before the first push is no search.
+    """
+    for company in {one.company for one in service.log}:
+        ours = [one for one in service.log if one.company == company]
+        began = since or min((one.at for one in ours if one.kind == "push"), default=inf)
+        listed = [one.at - began for one in ours if one.kind == "list" and one.at > began]
+        for age, most in [(10, 5), (60, 12), (600, 12 + growing(10)), (3600, 12 + growing(60))]:
+            assert sum(at <= age for at in listed) <= most, f"{company} in {age} s: {listed}"
+
+
+def growing(times_the_age: float) -> float:
+    """Return how often an age grows by a twentieth until it has grown so many times."""
+    return log(times_the_age) / log(1.05)
+
+
+SEARCHED = [name for name, one in TROUBLES.items() if one.fault and name != "silent"]
+LONG = pytest.mark.long
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("trouble", "seconds"),
+    [
+        *((name, 700.0) for name in SEARCHED[::3]),
+        *(pytest.param(name, HOUR, marks=LONG) for name in SEARCHED),
+    ],
+)
+async def test_lost_pushes_are_searched_for_within_budget(
+    trouble: str, seconds: float, tmp_path: Path
+) -> None:
+    """Whatever the lists answer, and however many notifications of other pushes there are."""
+    make = TROUBLES[trouble].fault
+    assert make
+    service, journal = Service(faults=[swallowed, make()]), tmp_path / "pushes.db"
+    if SEARCHED.index(trouble) % 2:
+        await search(service, journal, companies=10, each=3, seconds=seconds / 20)
+    else:
+        await search(service, journal, seconds=seconds)
+
+    assert service.count("list")
+    assert_searched_within_budget(service)
+
+
+@virtual
+async def test_lost_pushes_of_an_earlier_run_are_searched_for_within_budget(tmp_path: Path) -> None:
+    """A program that starts again and again does not multiply the searches of one run."""
+    service, journal = Service(faults=[swallowed]), tmp_path / "pushes.db"
+    await search(service, journal, each=3, seconds=1.0)
+    reopened = asyncio.get_running_loop().time()
+
+    async with service.client(retry=None) as client:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HOUR), client.coordinator(journal=journal) as pushes:
+                assert len(pushes.recovered) == 3
+                await asyncio.sleep(HOUR)
+
+    assert_searched_within_budget(service, reopened)
+
+
+# Whatever is refused
+
+
+@virtual
+@pytest.mark.parametrize("status", [400, 401, 402, 429, 500, 503])
+async def test_a_push_that_is_refused_is_sent_as_often_as_its_retries_allow(status: int) -> None:
+    """Once each; for 429 and 503 a few times, behind the gate; and none after a 401."""
+    service = Service(faults=[reads(lambda _: refusal(status), "push")])
+    async with service.client() as client, client.coordinator() as pushes:
+        with suppress(TimeoutError, IntegrationError):
+            async with asyncio.timeout(600.0):
+                async for _ in pushes.run(requests(150, companies=3)):
+                    pass
+
+    sent = Counter((one.company, one.body) for one in service.log if one.kind == "push")
+    assert sent
+    assert max(sent.values()) <= (5 if status in (429, 503) else 1)
+    assert status != 401 or sent.total() <= 130
+    assert status not in (429, 503) or fullest(service.times("push"), 10.0) <= 40
+
+
+@virtual
+@pytest.mark.parametrize("status", [401, 429, 500])
+async def test_options_that_cannot_be_had_cost_a_call_for_each_push(status: int) -> None:
+    """At most: each call may be repeated as often as the client's retries allow."""
+    service = Service(lambda _: 0.1, [reads(lambda _: refusal(status), "options")])
+    async with service.client() as client, client.coordinator(check="options") as pushes:
+        with suppress(IntegrationError):
+            async for _ in pushes.run(requests(100, companies=3)):
+                pass
+
+    asked = service.times("options")
+    assert 3 <= len(asked) <= 300
+    assert status != 429 or fullest(asked, 10.0) <= 15
+
+
+@virtual
+@pytest.mark.parametrize("status", [404, 429, 500, 503])
+async def test_a_page_that_is_refused_for_an_hour_is_no_storm(status: int) -> None:
+    """Repetitions are few for each reader at first, and then for all of them together.
+
+    A page that is refused with 429 or 503 is asked for once in two seconds on average, by all
+    together, as long as its call may last.
+    """
+    service = Service(faults=[reads(lambda _: refusal(status), "other")])
+
+    async def read_all() -> None:
+        with suppress(IntegrationError):
+            async for _ in client.company("c-0").data("invoices").list():
+                pass
+
+    async with service.client(timeout=HOUR) as client:
+        await asyncio.gather(*(read_all() for _ in range(10)))
+
+    asked = service.times("other")
+    assert sum(at <= 10 for at in asked) <= 110
+    later = [at for at in asked if at > 10]
+    assert fullest(later, 60.0) <= 40
+    assert len(later) <= 0.55 * HOUR
+
+
+@virtual
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("told", [{}, {"Retry_After": "0"}, {"Retry_After": "1"}])
+async def test_a_closed_gate_is_probed_by_one_for_all(status: int, told: dict[str, str]) -> None:
+    """Hundreds of callers cost no more than one, and a probe costs one request."""
+    service = Service(faults=[reads(lambda _: refusal(status, **told), "other")])
+    async with service.client(timeout=60.0) as client:
+        calls = (client.request("GET", "/companies") for _ in range(300))
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    asked = service.times("other")
+    crowd = sum(at < 0.01 for at in asked)
+    assert crowd <= 20  # they were under way when the first answer came
+    assert len(asked) - crowd <= 40
+
+
+class Away:
+    """A shared limit whose store cannot be reached, from some time on."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.asked: list[float] = []
+
+    async def acquire(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.asked.append(now)
+        if now >= self.since:
+            raise JournalError("the store is away")
+
+    def paused(self, seconds: float) -> None:
+        """Nobody else is there to hear it."""
+
+
+@virtual
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_rate_whose_store_is_away_is_not_asked_again_and_again(
+    way: Way, tmp_path: Path
+) -> None:
+    """What it refuses is not sent, and not tried any more often than what is sent."""
+    rate, service = Away(since=3.0), Service()
+    run = Run(service, 1, 1, tmp_path / "pushes.db", {"rate": rate})
+    await carry_out(run, way, [TROUBLES["Pending"]], 600.0)
+
+    assert fullest(rate.asked, 10.0) <= 15
+    assert not [*one_alone(service, told=False)]

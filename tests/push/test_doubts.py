@@ -499,7 +499,9 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
     async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NUMBERED)
         other = service.add("c-0", "books", "invoices", {"number": "rewritten"})
-        assert candidates(await push) == (other.key,)
+        outcome = await push
+        assert candidates(outcome) == (other.key,)
+        assert f"It may be one of 1: {other.key}. " in str(outcome.error)
 
     assert service.count("push") == 1
 

@@ -166,6 +166,10 @@ class Service:
         """Return how many requests of these kinds have come; of no kind, of any."""
         return sum(asked.kind in kinds for asked in self.log) if kinds else len(self.log)
 
+    def times(self, kind: str) -> list[float]:
+        """Return when requests of this kind have come."""
+        return [asked.at for asked in self.log if asked.kind == kind]
+
     def add(
         self,
         company: str = "c-0",
