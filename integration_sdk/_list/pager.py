@@ -91,11 +91,9 @@ class Pager(Generic[T_co]):
             async for _ in pages:
                 yield reading.take()
 
-    async def pages(self) -> AsyncGenerator[ListPage[T_co]]:
+    def pages(self) -> AsyncGenerator[ListPage[T_co]]:
         """Iterate over the pages, including empty ones."""
-        async with aclosing(_pages(self._read())) as pages:
-            async for page in pages:
-                yield page
+        return _pages(self._read())
 
     def arrow(self, rows: int = 50_000, numbers: Numbers = "decimal") -> AsyncGenerator[Any]:
         """Iterate over `pyarrow.RecordBatch` objects of *rows* items; needs the extra ``[arrow]``.

@@ -96,7 +96,6 @@ class Reading:
     """Without the items of the current page."""
     _unfit: int = field(init=False, default=0)
     """Items of the current page that did not fit the model."""
-    _stopped: Cursor | None = field(init=False, default=None)
     _ahead: deque[tuple[str, asyncio.Task[Response | Exception]]] = Factory(deque)
     _tasks: set[asyncio.Task[Response | Exception]] = Factory(set)
     """All requests ahead that have not ended."""
@@ -128,8 +127,8 @@ class Reading:
     @property
     def cursor(self) -> Cursor:
         """The place behind the last item that was handed out."""
-        if self._stopped is not None or not self._counts.pages:
-            return self._stopped or self.walk.start
+        if not self._counts.pages:
+            return self.walk.start
         done = self._done + self._handed
         return self.walk.place(self.query, self._handed, self.opened, done)
 
@@ -304,7 +303,6 @@ class Reading:
 
     async def _end(self) -> None:
         """Cancel all requests, and wait until they have ended."""
-        self._stopped = self.cursor
         self._cancel_ahead()
         for task in self._tasks:
             task.cancel()

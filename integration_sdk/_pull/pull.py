@@ -50,7 +50,6 @@ class Pull:
     _options: PullOptions
     _sink: Folder | SqlSink = field(init=False)
     _units: list[Unit] = field(init=False, factory=list)
-    _reading: dict[int, Unit] = field(init=False, factory=dict)
     _ended: list[UnitReceipt] = field(init=False, factory=list)
     _has_begun: bool = field(init=False, default=False)
     _report: Callable[[UnitReceipt], object] = field(init=False, default=lambda _: None)
@@ -97,10 +96,11 @@ class Pull:
     def progress(self) -> PullProgress:
         """How far the pull has got."""
         reading = []
-        for unit in self._reading.values():
-            seen = unit.pager and unit.pager.report
-            facts = (seen.items, seen.total) if seen else (0, None)
-            reading.append((unit.receipt.company, unit.receipt.data_type, *facts))
+        for unit in self._units:
+            if unit.pager is not None:
+                seen = unit.pager.report
+                names = unit.receipt.company, unit.receipt.data_type
+                reading.append((*names, seen.items, seen.total))
         return PullProgress(
             units=len(self._units),
             done=len(self._ended),
@@ -155,10 +155,7 @@ class Pull:
                 unit, at = await waiting.get()
                 if reader.stopped_by is None:
                     await asyncio.sleep(at - now())
-                    self._reading[id(unit)] = unit
-                    is_read = await reader.read(unit)
-                    del self._reading[id(unit)]
-                    if is_read:
+                    if await reader.read(unit):
                         self._note(unit)
                     else:
                         waiting.put_nowait((unit, now() + TAKEN))

@@ -1,4 +1,4 @@
-"""Reads a unit and has it written: a part is committed while the next one is being read."""
+"""Reads a unit part by part, and has each committed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ class UnitReader:
         half = self._options.max_bytes // 2
         self.at_once = max(1, min(self.at_once, self._options.at_once, half // LIST_BYTES))
         self._list_bytes = half // self.at_once
-        # Twice, since a unit is read on while its last part is written.
         self._part_bytes = min(self._options.part_bytes, self._list_bytes // 2)
 
     async def read(self, unit: Unit) -> bool:
@@ -120,15 +119,13 @@ class UnitReader:
             max_bytes=self._list_bytes,
         )
         items, size, failed = list[bytes](), 0, None
-        writing: asyncio.Task[None] | None = None
         try:
             async with aclosing(pager.raw_pages()) as pages:
                 async for some in pages:
                     items += some
                     size += sum(map(len, some))
                     if size >= self._part_bytes:
-                        await to_the_end(writing)
-                        writing = asyncio.create_task(self._write(unit, items, pager.cursor))
+                        await to_the_end(self._write(unit, items, pager.cursor))
                         items, size = [], 0
         except (BadRequest, PaginationError):
             raise
@@ -137,7 +134,6 @@ class UnitReader:
         finally:
             unit.receipt.requests += pager.report.requests
             unit.receipt.waits += pager.report.waits
-            await to_the_end(writing)
         await to_the_end(self._write(unit, items, pager.cursor, is_end=failed is None))
         if failed is not None:
             raise failed
@@ -183,10 +179,8 @@ class UnitReader:
         return Records(self._context, "data.list", companyId=company_id, dataType=name)
 
 
-async def to_the_end(work: Awaitable[T] | None) -> T | None:
+async def to_the_end(work: Awaitable[T]) -> T:
     """Await *work*, however often the caller is cancelled: it would go on behind the caller."""
-    if work is None:
-        return None
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)

@@ -15,7 +15,7 @@ import pytest
 
 from integration_sdk import Client, errors
 from tests.support.dask_support import KEY, Cluster, cluster, told_scheduler, told_worker
-from tests.support.pull_support import Lists, Place, answer, assert_agrees, invoices, new_place, now
+from tests.support.pull_support import Lists, Place, answer, assert_agrees, invoices, now
 
 PASSWORD = "hunter2-of-the-database"
 
@@ -38,11 +38,7 @@ async def client(service: Lists) -> AsyncIterator[Client]:
         yield connected
 
 
-@pytest.fixture(params=["ndjson", "parquet", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return await new_place(request, tmp_path, request.param)
-
-
+@pytest.mark.parametrize("place", ["ndjson", "parquet", "postgres"], indirect=True)
 async def test_workers_pull_what_one_process_would(
     place: Place, service: Lists, client: Client, workers: Cluster
 ) -> None:
@@ -61,11 +57,10 @@ async def test_workers_pull_what_one_process_would(
 
 
 async def test_no_secret_goes_through_the_cluster(
-    service: Lists, client: Client, workers: Cluster, request: pytest.FixtureRequest, tmp_path: Path
+    client: Client, workers: Cluster, database: Place
 ) -> None:
     """Neither key nor password are in tasks, events or logs of scheduler and workers."""
-    place = await new_place(request, tmp_path, "postgres")
-    to = urlunsplit(urlsplit(str(place.to))._replace(netloc=f"postgres:{PASSWORD}@"))
+    to = urlunsplit(urlsplit(str(database.to))._replace(netloc=f"postgres:{PASSWORD}@"))
     seen = ""
     connect: Any = distributed.Client
     async with connect(workers.address, asynchronous=True) as watcher:
@@ -93,14 +88,13 @@ async def test_what_ends_a_run_ends_it_everywhere(
 
 
 async def test_the_rate_is_one_for_all(
-    service: Lists, workers: Cluster, request: pytest.FixtureRequest, tmp_path: Path
+    service: Lists, workers: Cluster, database: Place, tmp_path: Path
 ) -> None:
     """It is kept in the database that is written to."""
-    place = await new_place(request, tmp_path, "postgres")
     async with Client(KEY, service.url, rate=200) as client:
-        receipt = await client.pull(["invoices"], **place.options, dask=workers.address)
+        receipt = await client.pull(["invoices"], **database.options, dask=workers.address)
         assert receipt.errors == []
-        assert await place.select("SELECT name FROM integration_sdk.rates") == [("calls",)]
+        assert await database.select("SELECT name FROM integration_sdk.rates") == [("calls",)]
         with pytest.raises(errors.ConfigurationError, match="rate= only as a number"):
             await client.pull(["invoices"], to=tmp_path / "out", dask=workers.address)
 
@@ -141,25 +135,12 @@ async def test_a_scheduler_that_is_not_there(client: Client, tmp_path: Path) -> 
         await client.pull(["invoices"], to=tmp_path / "out", dask="tcp://127.0.0.1:1")
 
 
-async def test_a_scheduler_that_is_lost(client: Client, service: Lists, tmp_path: Path) -> None:
-    """The run says so and leaves no task; the next one goes on."""
-    place, before = Place(tmp_path / "out", "ndjson"), asyncio.all_tasks()
-    with cluster(tmp_path / "dask", 1) as workers:
-        service.odd = lambda _: workers.scheduler.kill() if service.data_requests > 5 else None
-        with pytest.raises(errors.PullError, match="lost; run again"):
-            await client.pull(["invoices"], **place.options, dask=workers.address)
-    service.odd = lambda _: None
-    left = [repr(task) for task in asyncio.all_tasks() - before]
-    await client.pull(["invoices"], **place.options)
-
-    assert not [task for task in left if "distributed" in task]
-    await assert_agrees(service.books, place)
-
-
-async def test_a_worker_without_the_key(client: Client, tmp_path: Path) -> None:
+async def test_a_worker_without_the_key(client: Client, workers: Cluster, tmp_path: Path) -> None:
     """The run ends and says where."""
-    with (
-        cluster(tmp_path / "dask", 1, INTEGRATION_SDK_API_KEY="") as workers,
-        pytest.raises(errors.ConfigurationError, match="has no INTEGRATION_SDK_API_KEY"),
-    ):
-        await client.pull(["invoices"], to=tmp_path / "out", dask=workers.address)
+    workers.add_worker(INTEGRATION_SDK_API_KEY="")
+    with pytest.raises(errors.ConfigurationError, match="has no INTEGRATION_SDK_API_KEY"):  # noqa: PT012
+        while True:  # until it is given a unit
+            await client.pull(["invoices"], to=tmp_path / "out", dask=workers.address)
+    keyless = workers.workers.pop()
+    keyless.kill()
+    await asyncio.to_thread(keyless.wait)

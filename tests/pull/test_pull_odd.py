@@ -20,10 +20,10 @@ import pyarrow.dataset
 import pytest
 
 import integration_sdk
-from tests.support.pull_support import STAMP, Record, invoices, new_place, serving, stamped
+from tests.support.pull_support import STAMP, Place, Record, invoices, serving, stamped
 
 GUIDE = (Path(integration_sdk.__file__).parent / "docs/guides/pull.md").read_text()
-TYPES = ["invoices", "bills", "customers", "items", "accounts", "payments", "suppliers"]
+TYPES = ["invoices", "bills", "customers"]
 ODD = [
     *("8.0", "20", "0.1234567890123456789", "1.0823456789012345", "1e-06", "1E5", "1e400", "-0"),
     *("12345678901234567890123", "1e-30", "true", "false", "null", "[]", "{}", '""', '"00123"'),
@@ -99,9 +99,9 @@ def lines_of(start: str) -> str:
     return found[0].strip("\n")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 async def test_what_is_read_back_is_what_was_sent(
-    seed: int, tmp_path: Path, request: pytest.FixtureRequest
+    seed: int, tmp_path: Path, database: Place
 ) -> None:
     """By duckdb, polars, pandas and pyarrow from parts, and by psql and DuckDB from tables."""
     sent = {company: uneven(60, seed * 10 + n) for n, company in enumerate("abc")}
@@ -113,17 +113,16 @@ async def test_what_is_read_back_is_what_was_sent(
         for company in sent
     }
     write = lambda row: texts[row["text"]] if "text" in row else json.dumps(row)  # noqa: E731
-    postgres = await new_place(request, tmp_path, "postgres")
     async with serving(books, texts=write) as (_, client):
-        for to in (tmp_path / "out", tmp_path / "x.duckdb", postgres.to):
+        for to in (tmp_path / "out", tmp_path / "x.duckdb", database.to):
             format_ = "parquet" if to == tmp_path / "out" else None
             options: Any = {"format": format_, "part_bytes": 2_000, "companies": ["a", "b", "c"]}
             receipt = await client.pull(["invoices"], to=to, **options)
             assert (receipt.rows, receipt.errors) == (180, [])
     starts = ("parts =", "newest =", "frame =", "table =", "books = ")
     found = by_lines(tmp_path / "out/invoices", [lines_of(start) for start in starts])
-    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
-        from_table = database.sql("SELECT * FROM invoices_view").to_arrow_table().to_pylist()
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as duck:
+        from_table = duck.sql("SELECT * FROM invoices_view").to_arrow_table().to_pylist()
     found_by = {
         "pyarrow": found["table"].to_pylist(),
         "pandas": found["books"]
@@ -133,11 +132,11 @@ async def test_what_is_read_back_is_what_was_sent(
         "polars": found["frame"].to_dicts(),
         "duckdb of files": found["newest"].to_arrow_table().to_pylist(),
         "duckdb": from_table,
-        "psql": by_psql(str(postgres.to)),
+        "psql": by_psql(str(database.to)),
     }
-    ((learned,),) = await postgres.select("SELECT learned FROM _pull_tables")
-    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
-        ((known,),) = database.execute("SELECT learned FROM _pull_tables").fetchall()
+    ((learned,),) = await database.select("SELECT learned FROM _pull_tables")
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as duck:
+        ((known,),) = duck.execute("SELECT learned FROM _pull_tables").fetchall()
     of_files = json.loads((tmp_path / "out/_state/invoices.columns.json").read_text())
     kinds = {"psql": json.loads(learned)["kinds"], "duckdb": json.loads(known)["kinds"]}
     for name, rows in found_by.items():
@@ -183,10 +182,7 @@ def by_psql(url: str) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("format_", ["ndjson", "parquet", "duckdb", "postgres"])
-async def test_a_bad_record_stops_nobody(
-    format_: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_a_bad_record_stops_nobody(place: Place) -> None:
     """Half a surrogate, invalid UTF-8, 2,000 fields, an id twice, no object: all are stored."""
     bad = [
         '{"id":"1","modifiedDate":"%s","note":"cut \\ud83d"}',
@@ -199,7 +195,6 @@ async def test_a_bad_record_stops_nobody(
     ]
     books = {"a": {"invoices": [{"n": n, "modifiedDate": STAMP} for n in range(len(bad))]}}
     write = lambda row: bad[row["n"]] % STAMP if "n" in row else json.dumps(row)  # noqa: E731
-    place = await new_place(request, tmp_path, format_)
     async with serving(books, texts=write) as (_, client):
         receipt = await client.pull(["invoices"], **place.options)
         (unit,) = receipt.units
@@ -213,24 +208,21 @@ async def test_a_bad_record_stops_nobody(
     assert rows["2"]["note"].strip("\ufffd") == ""
     assert rows["4"]["note"] == "new"  # of two states with one id and date, the last counts
     assert rows["3"]["f1999"] == 1999
-    if format_ == "ndjson":
+    if place.format == "ndjson":
         query = f"SELECT * FROM read_ndjson('{place.to}/invoices/**/part-*')"  # noqa: S608
         assert len(duckdb.connect().execute(query).fetchall()) == 6
 
 
-@pytest.mark.parametrize("format_", ["parquet", "duckdb", "postgres"])
-async def test_columns_of_many_types_at_once(
-    format_: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("place", ["parquet", "duckdb", "postgres"], indirect=True)
+async def test_columns_of_many_types_at_once(place: Place) -> None:
     """Units that learn at once lose nothing, and agree on the kind of a column."""
     books: Any = {
         f"c{n}": {
             type_: [row | {f"own{n}": n, "shared": n if n % 2 else "text"} for row in invoices(3)]
             for type_ in TYPES
         }
-        for n in range(12)
+        for n in range(6)
     }
-    place = await new_place(request, tmp_path, format_)
     async with serving(books) as (_, client):
         receipt = await client.pull(TYPES, **place.options)
 
@@ -238,8 +230,7 @@ async def test_columns_of_many_types_at_once(
     for type_ in TYPES:
         for row in await place.rows(type_):
             number = int(row["company"][1:])
-            flat = row if format_ == "parquet" else {**row, "shared": row["shared"]}
-            assert flat[f"own{number}"] == number
-            text = flat.get("shared__json")
-            shared = json.loads(text) if text else flat["shared"]
+            assert row[f"own{number}"] == number
+            text = row.get("shared__json")
+            shared = json.loads(text) if text else row["shared"]
             assert shared == (number if number % 2 else "text")

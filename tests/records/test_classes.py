@@ -380,8 +380,12 @@ def test_numbers_of_numpy_and_pandas_are_written() -> None:
     [
         ({"a": float("nan")}, r"\$\.a is nan"),
         ({"a": [Decimal("Infinity")]}, r"\$\.a\[0\] is Infinity"),
-        ({"a": {"b": object()}}, r"at \$\.a\.b"),
+        ({"a": [{"b": (float("-inf"),)}]}, r"\$\.a\[0\]\.b\[0\] is -inf"),
+        ({"lines": [1, Plain(Decimal("NaN"))]}, r"\$\.lines\[1\]\.unitAmount is NaN"),
+        ({"lines": [1, {"tax": attrs_class(Any)(object())}]}, r"at \$\.lines\[1\]\.tax\.someField"),
         ({"a": complex(1)}, r"at \$\.a"),
+        ({"a": "half \ud800"}, r"at \$\.a"),
+        ({"a": {(1, 2): "a"}}, r"at \$\.a"),
         ([1], "must be an object"),
         ("text", "must be an object"),
         (Snake(due_date="x"), "alias_generator"),
@@ -394,7 +398,7 @@ def test_what_json_cannot_hold_is_refused(record: Any, what: str) -> None:
 
 
 def test_a_record_that_contains_itself_is_refused() -> None:
-    """And does not recurse for ever."""
+    """It does not recurse for ever."""
     record: dict[str, Any] = {}
     record["self"] = record
 

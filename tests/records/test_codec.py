@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
 from typing import Any
 
 import attrs
 import cattrs.preconf.json
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._records import codec, shapes
-from integration_sdk.errors import InvalidRecord, MalformedResponse
+from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import (
     ErrorBody,
     ListPage,
-    PropertyDescription,
     PushOperation,
     PushStatus,
 )
@@ -47,6 +45,7 @@ ERROR = {
     "canBeRetried": "Unknown",
     "detailedErrorCode": 0,
 }
+NAMED = {*OPERATION, "dataConnectionKey", "rawStatus", "statusCode", "errorMessage", "changes"}
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -101,47 +100,26 @@ def test_an_operation_made_by_hand_has_the_status_that_the_service_would_send() 
     assert made.raw_status == "TimedOut"
 
 
-@pytest.mark.parametrize("spelling", ["dataConnectionId", "dataConnectionKey"])
-def test_both_spellings_of_the_connection_are_one_field(spelling: str) -> None:
-    """The document and the published schemas name the connection differently."""
-    given_ = {k: v for k, v in OPERATION.items() if k != "dataConnectionId"} | {spelling: "d9"}
-
-    assert shapes.read_operation(given_).data_connection_id == "d9"
-
-
-def test_connection_is_read_where_its_other_spelling_is_null() -> None:
-    """A null ``dataConnectionId`` does not hide the ``dataConnectionKey`` beside it."""
-    read = shapes.read_operation(OPERATION | {"dataConnectionId": None, "dataConnectionKey": "d9"})
-
-    assert read.data_connection_id == "d9"
-
-
-def test_unknown_status_is_kept_and_is_not_final() -> None:
-    """A status that appears one day must not break those who poll."""
-    operation = shapes.read_operation({**OPERATION, "status": "Queued"})
-
-    assert operation.status is PushStatus.UNKNOWN
-    assert operation.raw_status == "Queued"
-    assert not operation.is_final
-
-
-@given(st.dictionaries(st.text(min_size=1).filter(lambda n: n not in OPERATION), plain_json))
-@example({"extra": {"ours": 1}})
-def test_unknown_fields_are_kept(unknown: dict[str, Any]) -> None:
-    """What the document does not name reaches the caller in ``extra``."""
-    unknown.pop("rawStatus", None)
-    ours = {"dataConnectionKey", "statusCode", "errorMessage", "changes"}
-    unknown = {name: value for name, value in unknown.items() if name not in ours}
-
-    assert shapes.read_operation({**OPERATION, **unknown}).extra == unknown
-
-
-@given(plain_json)
-def test_any_validation_member_is_readable(validation: Any) -> None:
-    """The document leaves its inside open, so no shape of it may lose an operation."""
-    operation = shapes.read_operation({**OPERATION, "validation": validation})
+@settings(max_examples=60)
+@given(st.dictionaries(st.text(min_size=1), plain_json, max_size=4), plain_json)
+@example({"extra": {"ours": 1}}, None)
+def test_what_the_document_does_not_name_is_kept(unknown: dict[str, Any], validation: Any) -> None:
+    """In ``extra``; and no content of ``validation``, which it leaves open, loses an operation."""
+    known = OPERATION | {"dataConnectionKey": "d9", "validation": validation}
+    operation = shapes.read_operation(unknown | known)
 
     assert operation.key == OPERATION["pushOperationKey"]
+    assert operation.extra == {name: unknown[name] for name in unknown.keys() - NAMED}
+
+
+@pytest.mark.parametrize(
+    "given_", [{"dataConnectionKey": "d9"}, {"dataConnectionId": None, "dataConnectionKey": "d9"}]
+)
+def test_both_names_of_the_connection_are_one_field(given_: dict[str, Any]) -> None:
+    """The document and the published schemas name it differently."""
+    others = {name: value for name, value in OPERATION.items() if name != "dataConnectionId"}
+
+    assert shapes.read_operation(others | given_).data_connection_id == "d9"
 
 
 def test_validation_that_fits_is_read_item_by_item() -> None:
@@ -170,12 +148,15 @@ def test_validation_that_fits_is_read_item_by_item() -> None:
         {"requestedOnUtc": 1646370367},
         {"timeoutInMinutes": True},
         {"data": "text"},
+        None,
+        [],
+        "text",
     ],
 )
-def test_operation_that_is_none_is_refused(change: dict[str, Any]) -> None:
+def test_what_is_no_operation_is_refused(change: Any) -> None:
     """A wrong type is an error, never a guess: no "None" as a key, no True as 1."""
     with pytest.raises(MalformedResponse):
-        shapes.read_operation({**OPERATION, **change})
+        shapes.read_operation(OPERATION | change if isinstance(change, dict) else change)
 
 
 @pytest.mark.parametrize(
@@ -188,13 +169,6 @@ def test_what_the_document_does_not_show_loses_no_push(odd: dict[str, Any]) -> N
     assert operation.key == OPERATION["pushOperationKey"]
     assert operation.extra == {"ours": 1, **odd}
     assert operation.status_code == (None if "statusCode" in odd else 202)
-
-
-@pytest.mark.parametrize("value", [None, [], "text", 3])
-def test_operation_must_be_an_object(value: Any) -> None:
-    """An answer that is no object is told as such."""
-    with pytest.raises(MalformedResponse, match="object"):
-        shapes.read_operation(value)
 
 
 @given(
@@ -210,11 +184,6 @@ def test_dates_become_utc(moment: datetime, minutes: int) -> None:
     there = moment.replace(tzinfo=zone)
     assert codec.parse_utc(there.isoformat()) == there
     assert codec.parse_utc(there.isoformat()).tzinfo is UTC
-
-
-def test_fractions_of_seven_digits_are_read() -> None:
-    """The platform writes ticks; what is beyond microseconds is cut."""
-    assert codec.parse_utc("2022-01-01T00:00:00.1234567Z").microsecond == 123456
 
 
 def test_every_field_of_an_error_body_is_read() -> None:
@@ -280,43 +249,6 @@ def test_an_error_body_that_was_cut_within_an_emoji_is_the_services_own() -> Non
     assert (body.correlation_id, body.error) == ("7f3a", "\ufffd, \N{GRINNING FACE}")
 
 
-def test_options_without_end_are_malformed() -> None:
-    """Not a RecursionError, which nobody expects of a service's answer."""
-    described: dict[str, Any] = {"type": "Object"}
-    for _ in range(2_000):
-        described = {"type": "Object", "properties": {"a": described}}
-
-    with pytest.raises(MalformedResponse, match="PropertyDescription"):
-        shapes.structure(described, PropertyDescription)
-
-
-def test_options_are_read_with_all_they_nest() -> None:
-    """Properties nest, choices may lack a value, rules come in two kinds."""
-    described = shapes.structure(
-        {
-            "type": "Object",
-            "displayName": "Invoice",
-            "required": True,
-            "properties": {
-                "lineItems": {
-                    "type": "Array",
-                    "properties": {"quantity": {"type": "Number", "required": True}},
-                },
-                "currency": {
-                    "type": "String",
-                    "options": [{"value": "GBP", "type": "String"}, {"displayName": "None"}],
-                    "validation": {"warnings": [{"field": "Currency", "details": "3 letters"}]},
-                },
-            },
-        },
-        PropertyDescription,
-    )
-
-    assert described.properties["lineItems"].properties["quantity"].required
-    assert [entry.value for entry in described.properties["currency"].options] == ["GBP", None]
-    assert described.properties["currency"].validation.warnings[0].details == "3 letters"
-
-
 # JSON
 
 
@@ -325,77 +257,6 @@ def test_unreadable_json_is_one_kind_of_error(text: bytes) -> None:
     """Whatever is wrong with a text, callers see MalformedResponse."""
     with pytest.raises(MalformedResponse):
         codec.decode_json(text)
-
-
-@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12))
-def test_money_survives_exactly(amount: Decimal) -> None:
-    """A Decimal is written digit by digit and read back as the same number."""
-    text = codec.encode_record({"amount": amount})
-    back = codec.decode_json(text, exact=True)["amount"]
-
-    assert Decimal(back) == amount
-
-
-@pytest.mark.parametrize(
-    "number", [float("nan"), float("inf"), Decimal("NaN"), Decimal("-Infinity")]
-)
-@pytest.mark.parametrize("wrap", [lambda n: {"a": n}, lambda n: {"a": [{"b": (n,)}]}])
-def test_numbers_that_json_cannot_say_are_refused(number: Any, wrap: Any) -> None:
-    """NaN would become null, and a record would lose its amount."""
-    with pytest.raises(InvalidRecord, match=r"\$\.a"):
-        codec.encode_record(wrap(number))
-
-
-@pytest.mark.parametrize("odd", [object(), range(3), "half \ud800", {(1, 2): "a"}, 1j])
-def test_what_json_cannot_say_is_named_by_its_path(odd: Any) -> None:
-    """One field of fifty is found without a search."""
-    record = {"fine": [1, {"a": None}], "lines": [Line(1.5), {"tax": {"code": odd}}]}
-
-    with pytest.raises(InvalidRecord, match=r"at \$\.lines\[1\]\.tax\.code$"):
-        codec.encode_record(record)
-
-
-def test_a_record_without_an_end_is_refused() -> None:
-    """One that holds itself, or is as deep, is named as what it is."""
-    endless: dict[str, Any] = {}
-    endless["again"] = endless
-
-    with pytest.raises(InvalidRecord, match="nested too deeply, or contains itself"):
-        codec.encode_record(endless)
-
-
-@attrs.frozen
-class Line:
-    amount: float
-
-
-def test_nan_is_found_inside_objects() -> None:
-    """An attrs class hides its numbers no better than a dict."""
-    with pytest.raises(InvalidRecord, match=r"\$\.lines\[0\]\.amount is nan"):
-        codec.encode_record({"lines": [Line(float("nan"))]})
-    with pytest.raises(InvalidRecord, match=r"\$\.amount is inf"):
-        codec.encode_record(Line(float("inf")))
-
-
-@attrs.frozen
-class Invoice:
-    number: str
-    due: datetime
-
-
-def test_records_may_be_objects_of_any_common_kind() -> None:
-    """Attrs classes are records too; dates become ISO 8601."""
-    record = Invoice("INV-1", datetime(2022, 1, 1, tzinfo=UTC))
-
-    written = codec.decode_json(codec.encode_record(record))
-    assert written == {"number": "INV-1", "due": "2022-01-01T00:00:00Z"}
-
-
-@pytest.mark.parametrize("record", [None, 3, "text", [], [{"a": 1}], object(), {"a": object()}])
-def test_record_that_is_no_object_is_refused(record: Any) -> None:
-    """The message says what would be right, and nothing can have been sent."""
-    with pytest.raises(InvalidRecord):
-        codec.encode_record(record)
 
 
 JSON = st.recursive(
@@ -418,9 +279,11 @@ def turned(value: Any) -> Any:
 
 @given(st.dictionaries(st.text("ab"), JSON, max_size=4))
 def test_a_record_has_one_form_whatever_the_order_of_its_members(record: dict[str, Any]) -> None:
-    """Nothing else is lost: numbers keep their values, lists their order."""
+    """Nothing else is lost: numbers keep all digits, lists their order."""
     body = codec.encode_record(record)
     form = codec.canonical(body)
+
+    assert codec.decode_json(body, exact=True) == record
 
     assert form == codec.canonical(codec.encode_record(turned(record)))
     assert codec.decode_json(form, exact=True) == codec.decode_json(body, exact=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -13,7 +12,6 @@ import pytest
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk._push.table import new_row
-from integration_sdk._push.wire import read_full
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
@@ -52,7 +50,10 @@ def kind_of(operation: PushOperation | None) -> type:
 async def test_every_operation_has_the_numbers_asked_for(
     numbers: Literal["decimal", "float"], kind: type
 ) -> None:
-    """Answered at once, waited for, read singly, listed, by a coordinator of either platform."""
+    """Answered at once, waited for, read singly, listed, by a coordinator of either platform.
+
+    A list of pushes may differ from its client, as every list may.
+    """
     async with (
         Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
         Client(sandbox.api_key, sandbox.base_url, numbers=numbers) as client,
@@ -68,24 +69,11 @@ async def test_every_operation_has_the_numbers_asked_for(
         async with client.coordinator(fetch_data=True) as pushes:
             outcomes = [outcome async for outcome in pushes.run(requests * 3)]
         seen += [outcome.operation for outcome in outcomes if outcome.operation]
+        exact = await company.pushes.list(numbers="decimal").first()
+        plain = await company.pushes.list(numbers="float").first()
 
     assert len(seen) == 3 + 2 + 6
     assert {kind_of(one) for one in seen} == {kind}
-
-
-async def test_a_list_of_pushes_may_differ_from_its_client() -> None:
-    """As every list may, by ``numbers=``."""
-    async with (
-        Sandbox(companies=1, push_seconds=(0.01, 0.05)) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-    ):
-        (held,) = sandbox.companies
-        company = client.company(held.id)
-        await company.connection(held.connections[1].id).push("invoices", RECORD)
-
-        exact = await company.pushes.list(numbers="decimal").first()
-        plain = await company.pushes.list().first()
-
     assert (kind_of(exact), kind_of(plain)) == (Decimal, float)
 
 
@@ -132,20 +120,3 @@ async def test_a_lost_push_is_known_by_all_its_digits(natural_key: str | None) -
 
     assert outcome.status is OutcomeStatus.SUCCESS
     assert service.count("push") == 1
-
-
-def test_an_unusual_operation_is_exact_too() -> None:
-    """The long way of reading, which a new field leads to, heeds it as well."""
-    raw = json.dumps(
-        {
-            "pushOperationKey": "k",
-            "companyId": "c",
-            "status": "Success",
-            "somethingNew": 0.1,
-            "data": {"amount": 0.1},
-        }
-    ).encode()
-    operation = read_full(raw, exact=True)
-
-    assert operation.data == {"amount": Decimal("0.1")}
-    assert operation.extra == {"somethingNew": Decimal("0.1")}

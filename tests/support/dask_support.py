@@ -21,15 +21,10 @@ SECONDS: Final = 60.0
 
 @define(eq=False)
 class Cluster:
-    """A scheduler, and workers with four threads each.
-
-    Attributes:
-        preload: A file that each worker runs first.
-    """
+    """A scheduler, and workers with four threads each."""
 
     folder: Path
     environment: dict[str, str]
-    preload: Path | None = None
     scheduler: subprocess.Popen[bytes] = field(init=False)
     workers: list[subprocess.Popen[bytes]] = field(init=False, factory=list)
     _log: Path = field(init=False)
@@ -58,32 +53,19 @@ class Cluster:
 
     def add_worker(self, **environment: str) -> None:
         """Start one more worker, which joins when it is ready."""
-        more = () if self.preload is None else ("--preload", str(self.preload))
-        worker = self._begin(
-            "worker", self.address, "--no-nanny", "--nthreads", "4", *more, **environment
-        )
+        worker = self._begin("worker", self.address, "--no-nanny", "--nthreads", "4", **environment)
         self.workers.append(worker)
 
     def _begin(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        settings = {
-            "DASK_TEMPORARY_DIRECTORY": ".",
-            "PYTHONPATH": ROOT,
-        }
+        command = f"distributed.cli.dask_{what}"
+        settings = {"DASK_TEMPORARY_DIRECTORY": ".", "PYTHONPATH": ROOT}
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [
-                    sys.executable,
-                    *("-m", f"distributed.cli.dask_{what}", *arguments, "--no-dashboard"),
-                ],
+                [sys.executable, "-m", command, *arguments, "--no-dashboard"],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={
-                    **os.environ,
-                    **settings,
-                    **self.environment,
-                    **environment,
-                },
+                env=os.environ | settings | self.environment | environment,
             )
 
     def send(self, what: signal.Signals) -> subprocess.Popen[bytes]:
@@ -108,17 +90,11 @@ def _until(true: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def cluster(
-    folder: Path,
-    workers: int = 2,
-    *,
-    preload: Path | None = None,
-    **environment: str,
-) -> Iterator[Cluster]:
-    """A cluster whose workers have the key."""
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster of two workers that have the key."""
     folder.mkdir(exist_ok=True)
-    running = Cluster(folder, {"INTEGRATION_SDK_API_KEY": KEY, **environment}, preload)
-    running.start(workers)
+    running = Cluster(folder, {"INTEGRATION_SDK_API_KEY": KEY})
+    running.start(2)
     try:
         yield running
     finally:
