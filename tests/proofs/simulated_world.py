@@ -82,6 +82,7 @@ class Process:
     deferred: list[Step] = Factory(list)
     tasks: list[asyncio.Task[Any]] = Factory(list)
     cut_off: float = 0.0
+    program: Any = None
 
     def freeze(self) -> None:
         self.frozen = True
@@ -126,27 +127,25 @@ class Process:
             future.set_result(result)
 
 
-WORLD = Process.__new__(Process)
-OWNER: ContextVar[Process | None] = ContextVar("OWNER", default=None)
+WORLD = Process("the world", cast("History", None), 0)
+OWNER: ContextVar[Process] = ContextVar("OWNER", default=WORLD)
 
 
 class Step:
-    """A callback that a loop will call, of a process or of the world (None)."""
+    """A callback that a loop will call, of a process or of the world."""
 
     __slots__ = "args", "callback", "context", "is_cancelled", "owner"
 
     def __init__(
         self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> None:
-        own = OWNER.get() if context is None else context.get(OWNER)
-        if own is None:
-            own = OWNER.get()
-            if own is not None and context is not None:
-                context.run(OWNER.set, own)
-        self.owner = None if own is WORLD else own
-        self.callback, self.args = callback, args
         self.context = copy_context() if context is None else context
-        self.is_cancelled = False
+        owner = self.context.get(OWNER)
+        if owner is None:
+            owner = OWNER.get()
+            self.context.run(OWNER.set, owner)
+        self.owner = owner
+        self.callback, self.args, self.is_cancelled = callback, args, False
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -191,9 +190,8 @@ class Loop:
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         loop = cast("asyncio.AbstractEventLoop", self)
         task = asyncio.Task[Any](coro, loop=loop, **options)
-        own = OWNER.get()
-        if own is not None and own is not WORLD:
-            own.tasks.append(task)
+        if (owner := OWNER.get()) is not WORLD:
+            owner.tasks.append(task)
         return task
 
     def run_until_complete(self, future: Any) -> Any:
@@ -214,11 +212,10 @@ class Loop:
 
     def take(self, step: Step) -> None:
         """Take a step, unless its process is dead, or later if it is frozen."""
-        own = step.owner
-        if step.is_cancelled or (own is not None and own.dead):
+        if step.is_cancelled or step.owner.dead:
             return
-        if own is not None and own.frozen:
-            own.deferred.append(step)
+        if step.owner.frozen:
+            step.owner.deferred.append(step)
             return
         try:
             step.context.run(step.callback, *step.args)
@@ -241,12 +238,10 @@ class Weather:
     shuffles: Chance that a listing is in no order.
     page: Pushes on a page of the list at most; a mark is one page.
     fileless: The caller wants no journal: one process, of which nothing is left after it.
-    slow_file: Whether the file of one process takes its time.
     freezes, cuts: Chance of a process to be frozen, or cut off from the database, every 5 seconds.
     back: Chance that the database goes back by some seconds, every 5 seconds.
     unheard: Chance that a text that a process tells is lost.
     resends: The caller lets us send again what no list shows.
-    polls: Whether the package's polling polls; else a stub of its interface that costs little.
     trip: The longest trip to the shared database, in seconds.
     undated: The service tells no times of its answers.
     """
@@ -267,7 +262,6 @@ class Weather:
     twins: float = 0.3
     page: int | None = None
     fileless: bool = False
-    slow_file: bool = False
     omits: float = 0.0
     repeats: float = 0.0
     shuffles: float = 0.0
@@ -276,7 +270,6 @@ class Weather:
     back: float = 0.0
     unheard: float = 0.0
     resends: bool = False
-    polls: bool = False
     trip: float = 0.04
     undated: bool = False
     patience: float = 15.0
@@ -306,12 +299,10 @@ class Weather:
             natural=dice.random() < 0.5,
             page=None if steps else dice.choice([None, None, 2]),
             fileless=not shared and dice.random() < 0.15,
-            slow_file=dice.random() < 0.5,
             freezes=dice.choice([0.0, 0.2, 0.5]) if shared else 0.0,
             cuts=dice.choice([0.0, 0.0, 0.3]) if shared else 0.0,
             unheard=dice.choice([0.0, 0.3, 1.0]),
             resends=dice.random() < 0.2,
-            polls=dice.random() < 0.1,
             trip=dice.choice([0.04, 0.6, 6.0]),
             undated=dice.random() < 0.2 and "omits" not in odd,  # likewise
             patience=dice.choice([5.0, 15.0, 30.0]),
@@ -415,10 +406,9 @@ TROUBLES = (
     Fate("refused", 0.0, _status(400, 401, 403, 404, 409, 422, body=ERROR_BODY)),
     Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503)),
     Fate("500", 0.5, _status(500, body=ERROR_BODY)),
-    Fate("gateway", 0.5, _status(502, 504)),
+    Fate("gateway", 0.5, _status(302, 502, 504)),
     Fate("maintenance", 0.5, _status(503, headers={"Retry-After": "60"})),
     Fate("408", 0.5, _status(408, body=ERROR_BODY)),
-    Fate("redirect", 0.5, _status(302)),
     Fate("moved", 0.0, _status(307, 308)),
     Fate("lost answer", 1.0, _lost),
     Fate("lost request", 0.0, _lost),
@@ -669,7 +659,7 @@ class Record:
     history: History
     rows: dict[str, Row] = Factory(dict)
     keys: dict[str, str] = Factory(dict)
-    sent: list[tuple[str, int, float]] = Factory(list)
+    sent: int = 0
     allowed: Counter[str] = Factory(Counter)
     sending: dict[Any, Row] = Factory(dict)
     unsent: dict[tuple[str, int], Row] = Factory(dict)
@@ -724,12 +714,11 @@ class Record:
         elif row is None or self.unsent.pop((row.id, row.version), None) is None:
             self.history.violations.append(f"sent without a row of its own: {row}")
             lane = Lane._make(request.path.strip("/").split("/")[1::2][:3])
-            row = row or Row(id=f"unknown-{len(self.sent)}", lane=lane)
+            row = row or Row(id=f"unknown-{self.sent}", lane=lane)
         assert row is not None
-        now = self.history.now()
-        self.sent.append((row.id, row.attempts, now))
+        self.sent += 1
         self.history.note("sent", row.id, row.attempts)
-        return Sent(row, request, now)
+        return Sent(row, request, self.history.now())
 
 
 class NotingJournal(Journal):
@@ -787,12 +776,11 @@ class Engine:
         for (text, values), answer in zip(work, found, strict=True):
             if text in (self._texts.insert, self._texts.update, self._texts.restore):
                 ids = {one[0] for one in answer}
-                for one in json.loads(str(values[0])):
-                    if one["id"] in ids:
-                        columns = "document", "state", "ghosts", "version", "holder"
-                        record.wrote(
-                            from_document(**{name: one[name] for name in columns}), process
-                        )
+                for columns in json.loads(str(values[0])):
+                    if columns.pop("id") in ids:
+                        for name in ("company", "reference", "key", "payload"):
+                            del columns[name]
+                        record.wrote(from_document(**columns), process)
             elif text == self._texts.claim:
                 for row in read_rows(answer):
                     record.claimed(structs.replace(row, payload=None), process)
@@ -854,10 +842,6 @@ class Way:
     async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
         process, history = self.process, self.process.history
         process.may_crash()
-        if not self.shared and not history.weather.slow_file:
-            found = self._do(work)
-            process.may_crash()
-            return found
         answer: asyncio.Future[list[list[Any]]] = asyncio.get_running_loop().create_future()
         now, trip = history.now(), self._trip() if self.shared else 0.01
         if process.cut_off <= now:

@@ -6,9 +6,8 @@ mangles; lists lag, are cut short or cannot be had; echoes are missing; stranger
 company; the service's clock steps; files refuse, databases go back. Then the weather clears, the
 processes are started a last time, and the truth is compared with what is on record.
 
-What runs is the package's `Coordinator` with all behind it, and its `Journal` and statements on
-SQLite in memory. Its polling is a stub of the interface (`StubPolls`) in nine of ten histories,
-which saves most of the time, and the package's in one.
+What runs is the package's `Coordinator` with all behind it: polling, search, `Journal`, and its
+statements on SQLite in memory.
 
 ``python -m tests.proofs.simulator --histories 1000000 --workers 2`` runs as many as you like.
 """
@@ -26,8 +25,7 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -35,24 +33,20 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from attrs import Factory, define, evolve, field, fields_dict
+from attrs import Factory, define, evolve, field
 
 import integration_sdk
 from integration_sdk import (
     OutcomeStatus,
-    PushOperation,
     PushOutcome,
     PushRequest,
     RetryPolicy,
 )
-from integration_sdk._http import requests, responses
 from integration_sdk._http.requests import Request
 from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Push as Handle
-from integration_sdk._push.schedule import Follower
-from integration_sdk._push.wire import read_full
 from integration_sdk._store.row import Lane, Result, Row, State
 from integration_sdk._store.store import Store
 from integration_sdk.errors import (
@@ -115,67 +109,6 @@ class LentStore(Store):
 
 
 @define(eq=False)
-class StubPolls:
-    """The interface of `Polls` as pushes use it: reads every open push now and then."""
-
-    line: Line
-    dialect: Any
-    exact: bool = False
-    workers: int = 1
-    strangers: set[Callable[[str], None]] = Factory(set)
-
-    @property
-    def schedule(self) -> StubPolls:
-        """Its own."""
-        return self
-
-    _open: dict[str, tuple[str, Follower]] = Factory(dict)
-    _task: asyncio.Task[None] | None = None
-
-    def follow(self, company_id: str, key: str, follower: Follower, **_: Any) -> None:
-        self._open[key] = company_id, follower
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), context=Context())
-
-    def unfollow(self, key: str, follower: Follower) -> None:
-        self._open.pop(key, None)
-
-    def look_before(self, key: str, wait: float) -> None:
-        """Nothing: the next look is soon enough."""
-
-    def trouble(self, key: str) -> None:
-        return None
-
-    def remember(self, operation: PushOperation) -> None:
-        """Nothing: there are no other waits."""
-
-    def notify(self, key: str) -> None:
-        for stranger in tuple(self.strangers):
-            stranger(key)
-
-    async def _poll(self) -> None:
-        wait = 3.0
-        while self._open:
-            await asyncio.sleep(wait)
-            wait = min(wait * 1.5, 60.0)
-            for key, (company, follower) in list(self._open.items()):
-                names = {"companyId": company, "pushOperationKey": key}
-                request = requests.to_route(self.dialect, "pushes.get", **names)
-                try:
-                    answer = responses.check(request, await self.line.send(request))
-                except IntegrationError:
-                    continue
-                operation = read_full(answer.body)
-                if operation.is_final and key in self._open:
-                    del self._open[key]
-                    follower(key, operation)
-
-    async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-
-@define(eq=False)
 class Program:
     """A program that pushes its records through one coordinator, again at each start."""
 
@@ -183,16 +116,28 @@ class Program:
     history: History
     pushes: Coordinator | None = None
     tasks: set[asyncio.Task[Any]] = Factory(set)
-    handles: list[tuple[Handle, str]] = Factory(list)
+    handles: list[Handle] = Factory(list)
     leaving: asyncio.Event = Factory(asyncio.Event)
 
     async def main(self) -> None:
-        history = self.history
-        coordinator, polls = self._coordinator()
+        history, dice = self.history, self.history.dice
+        weather, dialect = history.weather, DIALECTS[history.weather.idempotent]
+        line = Line(self.process, history.service)
+        polls = Polls(line.send, dialect, chance=dice.random)
+        way = Way(self.process, history.engine, weather.workers > 1)
+        options = CoordinatorOptions(
+            journal=None if weather.fileless else LentStore(self.process, way),
+            exclusive=weather.exclusive,
+            leave="drain" if history.calm else dice.choice(["drain", "detach"]),
+            patience=weather.patience,
+            in_doubt="resend" if weather.resends else "ask",
+        )
+        retry = RetryPolicy(attempts=4)
+        coordinator = Coordinator(line, polls, dialect, options, retry=retry, chance=dice.random)
         try:
             async with coordinator as self.pushes:
                 for push in coordinator.recovered:
-                    self._start(self._await(push, push.request.reference or ""))
+                    self._start(self._await(push))
                 self._submit_all()
                 self._start(self._decide())
                 await self.leaving.wait()
@@ -201,31 +146,10 @@ class Program:
             history.note(self.process.name, "leaves its block by an error")
         finally:
             await polls.aclose()
-        for push, reference in self.handles:
+        for push in self.handles:
             if push.outcome is None:
-                history.violations.append(f"no outcome after the block: {reference}")
+                history.violations.append(f"no outcome after the block: {push.intent}")
         history.left(self.process)
-
-    def _coordinator(self) -> tuple[Coordinator, Any]:
-        history, dice = self.history, self.history.dice
-        weather, dialect = history.weather, DIALECTS[history.weather.idempotent]
-        line = Line(self.process, history.service)
-        polls: Any = StubPolls(line, dialect)
-        if weather.polls:
-            polls = Polls(line.send, dialect, chance=dice.random)
-        store = None
-        if not weather.fileless:
-            store = LentStore(self.process, Way(self.process, history.engine, weather.workers > 1))
-        options = CoordinatorOptions(
-            journal=store,
-            exclusive=weather.exclusive,
-            leave="drain" if history.calm else dice.choice(["drain", "detach"]),
-            patience=weather.patience,
-            in_doubt="resend" if weather.resends else "ask",
-        )
-        retry = RetryPolicy(attempts=4)
-        chance = dice.random
-        return Coordinator(line, polls, dialect, options, retry=retry, chance=chance), polls
 
     def _may_fail(self) -> None:
         if not self.history.calm and self.history.dice.random() < 0.3:
@@ -280,7 +204,7 @@ class Program:
             else:
                 self._failed(error)
         else:
-            await self._await(push, request.reference or "")
+            await self._await(push)
 
     def _failed(self, error: IntegrationError) -> None:
         if type(error) is PushError:
@@ -296,8 +220,8 @@ class Program:
         self.history.note("".join(traceback.format_exception(cause))[-1500:])
         self.leaving.set()
 
-    async def _await(self, push: Handle, reference: str) -> None:
-        self.handles.append((push, reference))
+    async def _await(self, push: Handle) -> None:
+        self.handles.append(push)
         self._told(await push, push.intent)
 
     def _told(self, outcome: PushOutcome, intent: str | None) -> None:
@@ -360,13 +284,13 @@ class Program:
             if push is not None and history.weather.fileless:
                 history.record.allowed[push.request.reference or ""] += 1
         if push is not None:
-            self._start(self._await(push, (row and row.reference) or ""))
+            self._start(self._await(push))
 
     def waiting(self) -> Iterator[str]:
         """Say who has not been told an outcome."""
-        for push, reference in self.handles:
+        for push in self.handles:
             if push.outcome is None:
-                yield f"no outcome: {reference} {push.intent}"
+                yield f"no outcome: {push.request.reference} {push.intent}"
         for task in self.tasks:
             if not task.done():
                 yield f"waits for ever: {task.get_coro()!r}"[:200]
@@ -387,7 +311,6 @@ class History:
     went_back: bool = False
     records: list[PushRequest] = Factory(list)
     processes: list[Process] = Factory(list)
-    callers: dict[Process, Program] = Factory(dict)
     crashes: int = 0
     listings: int = 0
     looks: dict[str, list[float]] = Factory(lambda: defaultdict(lambda: [0.0] * 3))
@@ -515,50 +438,47 @@ class History:
             await asyncio.sleep(20.0)
             if self.seed % 10 and self._is_settled():
                 break
-        for program in self._living():
-            self.violations += program.waiting()
+        for process in self._living():
+            self.violations += process.program.waiting()
 
-    def _living(self) -> list[Program]:
-        return [self.callers[process] for process in self.processes if not process.dead]
+    def _living(self) -> list[Process]:
+        return [one for one in self.processes if not one.dead]
 
     def _is_settled(self) -> bool:
         """Whether nothing happens any more: no caller waits, and listings bring nothing new.
 
         One history in ten is watched to the end all the same.
         """
-        living = self._living()
-        if self.now() < self.changes_until or any(any(one.waiting()) for one in living):
+        programs = [one.program for one in self._living()]
+        if self.now() < self.changes_until or any(any(one.waiting()) for one in programs):
             return False
         rows = self.record.rows.values()
         doubts = {row.company for row in rows if row.state is State.DOUBT}
-        doubts |= {
-            push.request.company_id
-            for one in living
-            for push in (one.pushes.in_doubt if one.pushes else ())
-        }
+        for program in programs:
+            if program.pushes is not None:
+                doubts |= {push.request.company_id for push in program.pushes.in_doubt}
         return all(row.state in {State.DONE, State.DOUBT} for row in rows) and all(
             self.looks[company][-3:][0] > self.changes_until for company in doubts
         )
 
     def start(self, name: str, life: int) -> None:
         process = Process(name, self, life)
-        self.processes = [one for one in self.processes if not one.dead] + [process]
+        self.processes.append(process)
         context = Context()
         context.run(OWNER.set, process)
-        self.callers[process] = context.run(Program, process, self)
+        process.program = context.run(Program, process, self)
         self.note(name, "starts, life", life)
-        main = self.loop.create_task(self.callers[process].main(), context=context)
-        main.add_done_callback(self.callers[process].ended, context=context)
+        main = self.loop.create_task(process.program.main(), context=context)
+        main.add_done_callback(process.program.ended, context=context)
         process.tasks.append(main)
-        stays = (
-            self.calm or self.weather.fileless or self.weather.back
-        )  # what it knows goes with it
+        # What knows more than a database that went back goes with its process.
+        stays = self.calm or self.weather.fileless or self.weather.back
         if not stays and self.dice.random() < 0.5:
             self.at(self.dice.choice([20.0, 60.0, 200.0]), partial(self._ask_to_leave, process))
 
     def _ask_to_leave(self, process: Process) -> None:
         if not process.dead and not process.frozen and not self.calm:
-            self.callers[process].leaving.set()
+            process.program.leaving.set()
 
     def died(self, process: Process) -> None:
         self.crashes += not self.calm
@@ -583,7 +503,7 @@ class History:
 
     def _mishaps(self) -> None:
         dice, weather = self.dice, self.weather
-        for process in [one for one in self.processes if not one.dead]:
+        for process in self._living():
             if not process.frozen and dice.random() < weather.freezes / 5:
                 process.freeze()
                 self.at(dice.choice([5.0, LEASE, 1.5 * LEASE, 4 * LEASE]), process.thaw)
@@ -600,7 +520,7 @@ class History:
         self.calm = True
         self.weather = evolve(self.weather, **self.weather.fair)
         if not self.weather.fileless:
-            for process in [one for one in self.processes if not one.dead]:
+            for process in self._living():
                 process.die()
             for number in range(self.weather.workers):
                 self.start(f"last-{number}", 100)
@@ -612,7 +532,7 @@ class History:
 
     def _dispose(self) -> None:
         """End what is left of dead and living processes, without another step."""
-        for process in [*self.callers]:
+        for process in self.processes:
             process.dead = True
             for task in process.tasks:
                 if not task.done():
@@ -655,23 +575,20 @@ class History:
                 yield f"silent loss: {request.reference} was never taken"
 
     def _double_sends(self) -> Iterator[str]:
+        """However many rows and attempts there are: a reference is one push."""
         if self.weather.fileless and self.weather.resends:
             return
-        made = Counter(push.of for push in self.service.pushes if push.of)
-        for row, times in made.items():
-            if times > 1 + self.record.allowed[row]:
-                yield f"double send: {row} {times}"
-        by_reference = Counter[str]()
-        for row, times in made.items():
-            known = self.record.rows.get(row)
-            by_reference[(known.reference if known else None) or row] += times
+        made = Counter(self._reference(push.of) for push in self.service.pushes if push.of)
         allowed = Counter[str]()
         for row, times in self.record.allowed.items():
-            known = self.record.rows.get(row)
-            allowed[(known.reference if known else None) or row] += times
-        for reference, times in by_reference.items():
+            allowed[self._reference(row)] += times
+        for reference, times in made.items():
             if times > 1 + allowed[reference]:
                 yield f"double send: {reference} {times}"
+
+    def _reference(self, row_id: str) -> str:
+        row = self.record.rows.get(row_id)
+        return (row and row.reference) or row_id
 
 
 WORLD_CONTEXT = Context()
@@ -707,82 +624,50 @@ def _accounts_for(row: Row, push: Push) -> bool:
 
 @define
 class Tally:
-    """What many histories came to."""
+    """What many histories came to. *story*: what has led to the first violation."""
 
     histories: int = 0
     crashes: int = 0
     transmissions: int = 0
     listings: int = 0
     states: Counter[str] = Factory(Counter)
-    links: Counter[str] = Factory(Counter)
     fates: Counter[str] = Factory(Counter)
     told: Counter[str] = Factory(Counter)
     violations: list[tuple[int, str]] = Factory(list)
-    stories: list[str] = Factory(list)
+    story: str = ""
 
-    def add(self, other: Tally) -> None:
-        """Count what *other* counted as well."""
-        for name in fields_dict(Tally):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+    def add(self, history: History, found: Sequence[str]) -> None:
+        self.histories += 1
+        self.crashes += history.crashes
+        self.transmissions += history.record.sent
+        self.listings += history.listings
+        self.states.update(str(row.state) for row in history.record.rows.values())
+        self.fates += history.service.fates
+        self.told += history.told
+        self.violations += [(history.seed, one) for one in found]
+        if found and not self.story:
+            self.story = history.told_story()
 
 
-def simulate(
-    seeds: range, workers: int = 1, *, stop_at: str | None = None, **weather: Any
-) -> Tally:
+def simulate(seeds: range, workers: int, weather: dict[str, Any], stop_at: str | None) -> Tally:
     """Run the histories of these seeds, up to the first violation of the kind *stop_at*.
 
     *weather* overrides what the seed rolls.
     """
-    tally = Tally()
+    tally, engine = Tally(), Engine()
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")  # what dead processes leave behind
     gc.disable()
     gc.freeze()  # what is there already is no garbage of a history
-    engine = Engine()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what dead processes leave behind
-            for seed in seeds:
-                found = _one(seed, workers, weather, engine, tally)
-                if tally.histories % 50 == 0:
-                    gc.collect()
-                if stop_at is not None and any(one.startswith(stop_at) for one in found):
-                    break
+    for seed in seeds:
+        rolled = Weather.roll(Random(f"weather {seed}"), workers)
+        history = History(seed, evolve(rolled, **weather), engine)
+        found = history.run()
+        tally.add(history, found)
+        if tally.histories % 50 == 0:
             gc.collect()
-    finally:
-        gc.enable()
-        logging.disable(logging.NOTSET)
-    return tally
-
-
-def _one(
-    seed: int, workers: int, weather: dict[str, Any], engine: Engine, tally: Tally
-) -> list[str]:
-    rolled = Weather.roll(Random(f"weather {seed}"), workers)
-    history = History(seed, evolve(rolled, **weather), engine)
-    found = history.run()
-    tally.histories += 1
-    tally.crashes += history.crashes
-    tally.transmissions += len(history.record.sent)
-    tally.listings += history.listings
-    tally.states.update(str(row.state) for row in history.record.rows.values())
-    tally.links.update(str(row.evidence) for row in history.record.rows.values() if row.key)
-    tally.fates += history.service.fates
-    tally.told += history.told
-    tally.violations += [(seed, one) for one in found]
-    if found and len(tally.stories) < 5:
-        tally.stories.append(f"history {seed}: {found}\n{history.told_story()}")
-    return found
-
-
-def side_by_side(seeds: range, workers: int, jobs: int, **weather: Any) -> Tally:
-    """Run the histories in so many processes."""
-    tally, at_once = Tally(), 500
-    parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
-    with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(partial(simulate, workers=workers, **weather), parts):
-            tally.add(part)
-            sys.stderr.write(f"\r{tally.histories} histories, {len(tally.violations)} violations")
-    sys.stderr.write("\n")
+        if stop_at is not None and any(one.startswith(stop_at) for one in found):
+            break
     return tally
 
 
@@ -791,8 +676,6 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=2000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--stories", action="store_true", help="tell what led to violations")
     parser.add_argument("--stop-at", help="end with the first violation that begins so")
     parser.add_argument("--weather", type=json.loads, default={}, help="overrides, as JSON")
     options = parser.parse_args()
@@ -801,10 +684,7 @@ def main() -> None:
         os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     began = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.histories)
-    if options.jobs == 1:
-        tally = simulate(seeds, options.workers, stop_at=options.stop_at, **options.weather)
-    else:
-        tally = side_by_side(seeds, options.workers, options.jobs, **options.weather)
+    tally = simulate(seeds, options.workers, options.weather, options.stop_at)
     seconds = time.perf_counter() - began
     kinds = Counter(one.split(":")[0] for _, one in tally.violations)
     lines = [
@@ -812,12 +692,11 @@ def main() -> None:
         f"{tally.histories} histories of {options.workers}, {tally.transmissions} transmissions, "
         f"{tally.crashes} crashes, {tally.listings} searches, {seconds:.1f} s",
         f"states at the end: {dict(tally.states.most_common())}",
-        f"keys known by: {dict(tally.links.most_common())}",
         f"told: {dict(tally.told.most_common())}",
         f"fates: {dict(tally.fates.most_common())}",
         f"violations: {len(tally.violations)} {dict(kinds)}",
         *(f"  {seed}: {one}" for seed, one in tally.violations[:40]),
-        *(tally.stories if options.stories else ()),
+        tally.story,
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(1 if tally.violations else 0)

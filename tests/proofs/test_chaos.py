@@ -14,26 +14,24 @@ from tests.support.postgres import Server
 LONG = pytest.mark.long
 
 
+@LONG
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    ("records", "events"),
-    [pytest.param(80, 2, marks=pytest.mark.timeout(300)), pytest.param(800, 60, marks=LONG)],
-)
-async def test_one_worker_with_a_file_is_killed(tmp_path: Path, records: int, events: int) -> None:
+async def test_one_worker_with_a_file_is_killed(tmp_path: Path) -> None:
     """Started again with the same records, it goes on where it stood; a file is attached once."""
-    path = str(tmp_path / "pushes.db")
-
-    report = await chaos.run("file", 5, path, records=records, events=events)
+    report = await chaos.run("file", 5, str(tmp_path / "pushes.db"), records=800, events=60)
 
     assert report.violations == []
-    assert report.events >= 2
+    assert report.events >= 20
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("how", ["kill", "freeze"])
 @pytest.mark.parametrize(
-    ("records", "events"),
-    [pytest.param(100, 3, marks=pytest.mark.timeout(300)), pytest.param(800, 60, marks=LONG)],
+    ("how", "records", "events"),
+    [
+        pytest.param("freeze", 60, 2, marks=pytest.mark.timeout(300)),
+        pytest.param("freeze", 800, 60, marks=LONG),
+        pytest.param("kill", 800, 60, marks=LONG),
+    ],
 )
 async def test_two_workers_of_a_database_are_killed_and_frozen(
     postgres: Server, how: str, records: int, events: int
@@ -44,7 +42,7 @@ async def test_two_workers_of_a_database_are_killed_and_frozen(
     report = await chaos.run(how, 7, url, records=records, events=events)
 
     assert report.violations == []
-    assert report.events >= 2
+    assert report.events >= events / 3
 
 
 # The referee is refereed
