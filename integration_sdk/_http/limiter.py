@@ -2,13 +2,11 @@
 
 There is one `Lane` for the service and one for each company; the service's also has a `Pace`. A
 call goes if both of its lanes and the pace allow it. Companies take turns in a ring for each
-priority; within a company the oldest call goes first, even if it had to be sent several times.
+priority; within a company, the call that came first goes first.
 
-A refusal is a company's own if the answer says so, or if only this company is refused while
-others are served. If all requests in flight were refused, the service limits the rate: the pace is
-learnt. If others were served, it limits concurrency: the places shrink. A 503 teaches nothing, and
-is taken for one backend's of several while most calls are served. After the gate has opened,
-requests leave at small random intervals, not all at once.
+A refusal is a company's own if the answer says so, or if others are served meanwhile. If all
+requests in flight were refused, the service limits the rate: the pace is learnt. If others were
+served, it limits concurrency: the places shrink. A 503 teaches nothing.
 
 Source: "Status codes", 429 and 503. Assumed: 10 requests at once for each company, as the public
 API publishes; the document shows no thresholds.
@@ -18,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from heapq import heappush
 from typing import Final
 
 from attrs import define, field
@@ -30,20 +27,7 @@ from integration_sdk._http.retry import Jitter
 
 PRIORITIES: Final = tuple(Priority)
 FIRST_PLACES: Final = 20  # requests in flight at first, or the limit per company if that is higher
-SILENCE, SILENT_STEP = 0.2, 0.015
-"""Seconds without any answer, if nothing was refused yet, after which one more urgent call goes,
-and then another after each step: a slow service may take more at a time."""
 FAIR_TURN: Final = 8  # every 8th turn goes to the lowest waiting priority, to prevent starvation
-MOST_TRUST: Final = 10
-"""Maximum number of 503s in a row, after as many answers, that are attributed to one backend."""
-MOST_PROBES: Final = 4
-"""With several calls waiting and no Retry-After, the first probe comes up to this much sooner."""
-LONGEST_STAGGER: Final = 0.01
-"""Maximum seconds between two requests that leave after the gate has opened."""
-CERTAIN: Final = 3
-"""Refusals in a row of one company, while others are served, that show that it is limited."""
-FORGOTTEN_AFTER: Final = 60.0
-"""Seconds after which a company's own gate is forgotten, once it could have opened."""
 MOST_IDLE: Final = 1024
 """Companies beyond this number without calls are dropped, with what was learnt."""
 
@@ -75,20 +59,19 @@ class Limiter:
     _rings: tuple[OrderedDict[Lane, None], ...] = field(
         init=False, factory=lambda: tuple(OrderedDict() for _ in PRIORITIES)
     )
-    """By priority, the companies that may have room and a call in line."""
+    """By priority, the companies that have a call in line."""
     _most_lanes: int = field(init=False, default=MOST_IDLE)
-    _orders: int = field(init=False, default=0)
     _turns: int = field(init=False, default=0)
-    _staggered: int = field(init=False, default=0)
-    """How many requests still leave one by one, after the gate has opened."""
-    _next_at: float = field(init=False, default=0.0)
-    _silent_since: float = field(init=False, default=0.0)
-    _trust: int = field(init=False, default=0)
-    _late: list[int] = field(init=False, factory=lambda: [0, 0])
+    _blamed: Lane | None = field(init=False, default=None)
+    """The company that was refused last; since no other was: in how many rounds of its requests,
+    and how many requests of others were served."""
+    _rounds: int = field(init=False, default=0)
+    _others: int = field(init=False, default=0)
+    _served_late: int = field(init=False, default=0)
+    _refused_late: int = field(init=False, default=0)
     """Of the requests in flight when the gate closed, how many were served and refused."""
-    _suspects: set[str] = field(init=False, factory=set)
-    _last: tuple[str | None, int, int] = field(init=False, default=(None, 0, 0))
-    """The company that was refused last, how often in a row, and how many others were served."""
+    _suspects: set[str | None] = field(init=False, factory=set)
+    """The companies that have been refused since the gate closed."""
 
     def __attrs_post_init__(self) -> None:
         first = min(max(FIRST_PLACES, self.per_company), self.limit)
@@ -98,20 +81,16 @@ class Limiter:
 
     def enter(self, call: Waiter, now: float) -> bool:
         """Return True if *call* may send now; otherwise put it in line, see `ready`."""
-        if not call.order:
-            self._orders += 1
-            call.order = self._orders
         lane = call.lane = self._lanes.get(call.company) or self._add_lane(call.company)
         service = self.service
         if (  # the usual case, at less cost than by all the rules
             not self.waiting
-            and not self._staggered
             and service.closed_by is lane.closed_by is None
             and service.in_flight < service.size - 2
             and lane.in_flight < lane.size - 2
             and self.pace.learnt == math.inf
         ):
-            call.sent_at, call.turns = now, call.turns + 1
+            call.sent_at = now
             service.in_flight += 1
             lane.in_flight += 1
             return True
@@ -119,18 +98,17 @@ class Limiter:
         if not self.waiting and self._admits(now, urgent) and lane.admits(now, urgent=urgent):
             self._go(call, lane, now)
             return True
-        self._stand_in_line(call, lane, now)
+        call.waiting = True
+        self.waiting += 1
+        lane.lines[call.priority][call] = None
+        self._rings[call.priority].setdefault(lane)
         return False
 
     def ready(self, now: float) -> list[Waiter]:
         """Return the calls whose turn it is now; they count as in flight from here on."""
         released: list[Waiter] = []
-        for lane in self._closed:
-            if now >= lane.opens_at:
-                self._offer(lane)
-        self._grow_in_silence(now)
         while self.waiting and self._admits(now, True):
-            call = self._next(now) if self.service.closed_by is None else self._probe(now)
+            call = self._next(now)
             if call is None:
                 break
             self.leave_line(call)
@@ -139,52 +117,74 @@ class Limiter:
         return released
 
     def leave_line(self, call: Waiter) -> None:
-        self.waiting -= call.waiting
+        line, ring = call.lane.lines[call.priority], self._rings[call.priority]
+        del line[call]
+        if not line:
+            del ring[call.lane]
+        self.waiting -= 1
         call.waiting = False
 
     def answered(self, call: Waiter, now: float) -> None:
         """Note that *call* got an answer that is no refusal."""
         lane, service = call.lane, self.service
-        if self._trust < MOST_TRUST:
-            self._trust += 1
-        company, in_a_row, others = self._last
-        if in_a_row and call.company != company:
-            self._last = company, in_a_row, others + 1
-        self._silent_since = now
+        self._others += lane is not self._blamed
         was_closed = service.closed_by is not None
         if service.answered(call.sent_at, now):
-            self._opened(now)
+            # A single refusal may have any cause; it only confirms a known rate.
+            enough = 1 if self.pace.learnt < math.inf else 2
+            limited = self._refused_late >= max(enough, self._served_late + 1)
+            self.pace.opened(now, limited=limited)
         elif was_closed:
-            self._late[0] += 1
-        self.pace.answered(now)
+            self._served_late += 1
+        self.pace.answered()
         if lane.answered(call.sent_at, now):
             self._closed.pop(lane, None)
         self._leave(lane)
 
     def refused(self, call: Waiter, answer: Response, now: float) -> None:
-        """Note that *call* got a 429 or 503.
-
-        Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
-        limit, since the account's is not used up, and one that says 0 is not.
-        """
-        lane = call.lane
+        """Note that *call* got a 429 or 503."""
+        lane, service = call.lane, self.service
         is_429 = answer.status == 429  # too many requests may be the cause; of a 503, they are not
-        in_a_row, others = self._last[1:] if self._last[0] == call.company else (0, 0)
-        self._last = call.company, in_a_row + 1, others
-        alone = call.company is not None and others > in_a_row
-        quota = answer.quota if is_429 and call.company is not None else None
-        of_company = alone if quota is None or quota.remaining is None else quota.remaining > 0
+        of_company = self._concerns_company(call, answer, now)
         if is_429:
             lane.shrink(call.sent_at, now)
             if not of_company:
-                self.service.shrink(call.sent_at, now)
-        is_certain = alone and of_company and in_a_row + 1 >= CERTAIN
-        if not self._concerns_one(call, answer, (lane if is_certain else self.service).answered_at):
-            if of_company:
-                self._close_company(lane, call, answer, now)
-            else:
-                self._close_service(call, answer, now)
+                service.shrink(call.sent_at, now)
+        concerned = lane if of_company else service
+        if concerned.answered_at > call.sent_at and not answer.retry_after:
+            pass  # others were answered meanwhile: this was one too many
+        elif of_company:
+            self._closed[lane] = None
+            lane.close(answer, call.base, call.sent_at, now, self.jitter)
+            self.pace.forget()  # it may have been learnt from this company
+            service.unused(call.sent_at, now)  # it says nothing about the service itself
+        else:
+            if service.closed_by is None:
+                self.pace.closed_at = now
+                self._served_late = self._refused_late = 0
+                self._suspects.clear()
+            self._suspects.add(call.company)
+            self._refused_late += is_429 and call.sent_at <= self.pace.closed_at
+            service.close(answer, call.base, call.sent_at, now, self.jitter)
         self._leave(lane)
+
+    def _concerns_company(self, call: Waiter, answer: Response, now: float) -> bool:
+        """Return whether *answer* refused the company of *call*, rather than everybody.
+
+        Assumed: a 429 that says ``X-Rate-Limit-Remaining`` above 0 is the company's own
+        limit, since the account's is not used up, and one that says 0 is not. Where the answer
+        does not tell, it is the company's if others were served between its refusals.
+        """
+        lane = call.lane
+        if lane is not self._blamed:
+            self._blamed, self._rounds, self._others = lane, 0, 0
+        is_alone = 0 < self._rounds <= self._others
+        if call.sent_at > lane.refused_at:
+            self._rounds, lane.refused_at = self._rounds + 1, now
+        quota = answer.quota if answer.status == 429 else None
+        if call.company is None:
+            return False
+        return is_alone if quota is None or quota.remaining is None else quota.remaining > 0
 
     def unanswered(self, call: Waiter, now: float) -> None:
         """Note that *call* got no answer: a lost connection, a deadline, a cancellation."""
@@ -204,20 +204,17 @@ class Limiter:
     def next_wake(self, now: float) -> float | None:
         """Return when to call `ready` even if nothing is answered until then; None for never."""
         service = self.service
-        if not self.waiting:
+        if not self.waiting or service.in_flight >= int(service.size):
             return None
-        if service.in_flight >= int(service.size):
-            return self._silent_since + SILENCE if self._may_grow else None
         if not self._admits(now, True):
-            opens_at = 0.0 if service.closed_by is None else service.opens_at
-            return max(opens_at, self.pace.next_at, self._next_at)
+            return max(0.0 if service.closed_by is None else service.opens_at, self.pace.next_at)
         return min((lane.opens_at for lane in self._closed if lane.opens_at > now), default=None)
 
     def held_back(self) -> set[str]:
         """Return the companies that are refused for now, though others may not be."""
-        if self.service.closed_by is not None:
-            return self._suspects
-        return {str(lane.company) for lane in self._closed if lane.closed_by is not None}
+        is_open = self.service.closed_by is None
+        companies = (lane.company for lane in self._closed) if is_open else self._suspects
+        return {company for company in companies if company is not None}
 
     @property
     def closed_until(self) -> float:
@@ -231,140 +228,44 @@ class Limiter:
                 return lane.closed_by
         return None
 
-    # What an answer teaches
-
-    def _concerns_one(self, call: Waiter, answer: Response, answered_at: float) -> bool:
-        """Return whether *call* alone was refused: others were answered, and no time was named."""
-        if answer.retry_after:
-            return False
-        if answer.status == 429:  # others were answered meanwhile: this was one too many
-            return answered_at > call.sent_at
-        is_single = self.service.in_flight + self.waiting == 1  # which cannot tell
-        if is_single or self.service.closed_by is not None or not self._trust:
-            return False
-        self._trust -= 1
-        return True
-
-    def _close_company(self, lane: Lane, call: Waiter, answer: Response, now: float) -> None:
-        for other in [one for one in self._closed if one.is_idle]:
-            if now > other.opens_at + FORGOTTEN_AFTER:
-                other.closed_by = None
-                del self._closed[other]
-        self._closed[lane] = None
-        lane.close(answer, call.base, call.sent_at, now, self.jitter)
-        self.service.unused(call.sent_at, now)  # it says nothing about the service itself
-
-    def _close_service(self, call: Waiter, answer: Response, now: float) -> None:
-        base = call.base
-        if self.service.closed_by is None:
-            self.pace.closed(now)
-            self._staggered, self._late = 0, [0, 0]
-            self._suspects.clear()
-        if call.company is not None:
-            self._suspects.add(call.company)
-        if answer.status == 429:
-            self._late[1] += call.sent_at <= self.pace.closed_at  # else it is the probe's
-            # Many that wait lose more in a pause, and have probes to spare.
-            base /= max(1, min(MOST_PROBES, self.waiting + self.service.in_flight))
-        self.service.close(answer, base, call.sent_at, now, self.jitter)
-
-    def _opened(self, now: float) -> None:
-        served, refused = self._late
-        # A single refusal may have any cause; it only confirms a known rate.
-        enough = 1 if self.pace.learnt < math.inf else 2
-        self.pace.opened(now, limited=refused >= max(enough, served + 1))
-        self._staggered, self._next_at = int(self.service.size), now
-
     # Turns
 
     def _admits(self, now: float, urgent: bool) -> bool:
-        is_due = self.pace.admits(now) and (self._staggered <= 0 or now >= self._next_at)
-        return is_due and self.service.admits(now, urgent=urgent)
-
-    @property
-    def _may_grow(self) -> bool:
-        service = self.service
-        is_full = int(service.size) <= service.in_flight < service.limit
-        return is_full and service.is_untried and bool(self._rings[Priority.INTERACTIVE])
-
-    def _grow_in_silence(self, now: float) -> None:
-        if now >= self._silent_since + SILENCE and self._may_grow:
-            self.service.size += 1
-            self._silent_since = now + SILENT_STEP - SILENCE
+        return self.pace.admits(now) and self.service.admits(now, urgent=urgent)
 
     def _go(self, call: Waiter, lane: Lane, now: float) -> None:
-        call.sent_at, call.turns = now, call.turns + 1
+        call.sent_at = now
         self.service.sent(now)
         lane.sent(now)
         self.pace.sent(now)
-        if self._staggered > 0:
-            self._staggered, self._next_at = self._staggered - 1, now + self.jitter(LONGEST_STAGGER)
 
     def _leave(self, lane: Lane) -> None:
         self.service.in_flight -= 1
         lane.in_flight -= 1
-        if self.waiting:
-            self._offer(lane)
 
-    # The line
+    def _next(self, now: float) -> Waiter | None:
+        """Return the next call; None if no company that waits has room.
+
+        The least urgent goes through a closed gate, since a refusal uses up one of its attempts.
+        """
+        order = PRIORITIES if self.service.admits(now, urgent=False) else PRIORITIES[:1]
+        is_probe = self.service.closed_by is not None
+        if is_probe or self._turns % FAIR_TURN == FAIR_TURN - 1:
+            order = order[::-1]
+        for priority in order:
+            ring, urgent = self._rings[priority], priority == Priority.INTERACTIVE
+            for lane in ring:
+                if lane.admits(now, urgent=urgent):
+                    ring.move_to_end(lane)
+                    self._turns += 1
+                    return next(iter(lane.lines[priority]))
+        return None
 
     def _add_lane(self, company: str | None) -> Lane:
         if len(self._lanes) >= self._most_lanes:
-            for ring in self._rings:  # what calls left behind that gave up
-                for lane in [one for one in ring if one.is_idle]:
-                    del ring[lane]
-            lanes = self._lanes.items()
-            kept = [pair for pair in lanes if not pair[1].is_idle or pair[1].closed_by is not None]
-            self._lanes, self._most_lanes = dict(kept), MOST_IDLE + 2 * len(kept)
+            self._lanes = {one.company: one for one in self._lanes.values() if not one.is_idle}
+            self._closed = {one: None for one in self._closed if not one.is_idle}
+            self._most_lanes = MOST_IDLE + 2 * len(self._lanes)
         most = self.limit if company is None else min(self.per_company, self.limit)
         lane = self._lanes[company] = Lane(most, float(most), company)
         return lane
-
-    def _stand_in_line(self, call: Waiter, lane: Lane, now: float) -> None:
-        line = lane.lines[call.priority]
-        if len(line) > 64 and not line[-1][1].waiting:  # calls that gave up while none could go
-            line[:] = sorted(pair for pair in line if pair[1].waiting)
-        if not self.waiting:
-            self._silent_since = now
-        call.waiting = True
-        self.waiting += 1
-        heappush(line, (call.order, call))
-        self._rings[call.priority].setdefault(lane)
-
-    def _offer(self, lane: Lane) -> None:
-        for priority, line in enumerate(lane.lines):
-            if line:
-                self._rings[priority].setdefault(lane)
-
-    def _next(self, now: float) -> Waiter | None:
-        """Return the next call; None if no company that waits has room."""
-        order = PRIORITIES if self.service.admits(now, urgent=False) else PRIORITIES[:1]
-        for priority in reversed(order) if self._turns % FAIR_TURN == FAIR_TURN - 1 else order:
-            ring, urgent = self._rings[priority], priority == Priority.INTERACTIVE
-            while ring:
-                lane, _ = ring.popitem(last=False)  # `_offer` puts back those without room
-                call = lane.first(priority) if lane.admits(now, urgent=urgent) else None
-                if call is not None:
-                    ring[lane] = None
-                    self._turns += 1  # not turns that no call used, so no fair one is lost
-                    return call
-        return None
-
-    def _probe(self, now: float) -> Waiter | None:
-        """Return the call that probes; of a company not refused if possible: it may be that one.
-
-        Among the candidates it is the one with the fewest turns, so that no call uses up its own.
-        """
-        candidates = (
-            call
-            for lane in self._lanes.values()
-            for priority, line in enumerate(lane.lines)
-            if line and lane.admits(now, urgent=priority == Priority.INTERACTIVE)
-            for _, call in line
-            if call.waiting
-        )
-        return min(
-            candidates,
-            key=lambda one: (one.company in self._suspects, one.turns, one.priority, one.order),
-            default=None,
-        )

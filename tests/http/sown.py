@@ -65,16 +65,16 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "no company is refused alone": Fault(
         "_http/limiter.py",
-        "call.company is not None and others > in_a_row",
+        "0 < self._rounds <= self._others",
         "False",
         "throttle throttle_crowd",
-        "Limiter.refused",
+        "Limiter._concerns_company",
     ),
-    "a burst at the opening": Fault(
+    "a pace learnt from one refused company": Fault(
         "_http/limiter.py",
-        "int(self.service.size), now",
-        "0, now",
-        "throttle",
-        "Limiter._opened",
+        "self.pace.forget()",
+        "None",
+        "throttle_crowd",
+        "Limiter.refused",
     ),
 }

@@ -1,10 +1,8 @@
-"""Taking turns: shares, priorities, gates and places, without a clock."""
+"""Taking turns: lanes, priorities, gates and places, without a clock."""
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import permutations
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,37 +12,37 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from integration_sdk import Priority
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.limits import PROBE_PATIENCE, Waiter
-from tests.support.session_support import asking, least, most, refusal
-
-# Turns
+from tests.support.session_support import asking, least, refusal
 
 
-def order_of(limiter: Limiter, now: float = 0.0) -> list[Waiter]:
-    """Let everybody through, one after the other."""
-    order = []
+def order_of(limiter: Limiter, first: Waiter) -> list[Waiter]:
+    """Answer *first* and then let all others through, one after the other."""
+    order = [first]
     while limiter.waiting:
-        for one in limiter.ready(now):
-            order.append(one)
-            limiter.answered(one, now)
-    return order
+        limiter.answered(order[-1], 0.0)
+        order += limiter.ready(0.0)
+    return order[1:]
 
 
-def full(**settings_: Any) -> tuple[Limiter, Waiter]:
-    """Return a limiter with one place, and the ticket that has it."""
-    limiter, first = Limiter(least, limit=1, **settings_), asking()
+def line_behind(*waiting: Waiter) -> tuple[Limiter, Waiter]:
+    """Return a limiter with one place, and the call that has it; others wait behind it."""
+    limiter, first = Limiter(least, limit=1), asking()
     assert limiter.enter(first, 0.0)
+    assert not any(limiter.enter(one, 0.0) for one in waiting)
     return limiter, first
 
 
-def test_the_urgent_go_first_and_nobody_waits_for_ever() -> None:
-    """By priority, but one turn in eight goes to the least urgent."""
-    limiter, first = full()
-    waiting = [asking(priority=one) for one in reversed(Priority) for _ in range(16)]
-    for one in waiting:
-        assert not limiter.enter(one, 0.0)
-    limiter.answered(first, 0.0)
+def of(limiter: Limiter, *companies: str) -> list[Waiter]:
+    """Return calls of *companies* that have been sent."""
+    calls = [asking(company) for company in companies]
+    assert all(limiter.enter(one, 0.0) for one in calls)
+    return calls
 
-    order = [one.priority for one in order_of(limiter)]
+
+def test_the_urgent_go_first_and_none_waits_for_ever() -> None:
+    """By priority, but one turn in eight goes to the least urgent."""
+    waiting = [asking(priority=one) for one in reversed(Priority) for _ in range(16)]
+    order = [one.priority for one in order_of(*line_behind(*waiting))]
 
     assert Counter(order[:16])[Priority.INTERACTIVE] >= 13
     assert Priority.PREFETCH in order[:8]
@@ -53,99 +51,57 @@ def test_the_urgent_go_first_and_nobody_waits_for_ever() -> None:
 
 def test_companies_take_turns() -> None:
     """A company with one request is served next to one with a thousand."""
-    limiter, first = full()
-    crowd = [asking("big", Priority.PUSH) for _ in range(1000)]
     single = asking("small", Priority.PUSH)
-    for one in (*crowd, single):
-        limiter.enter(one, 0.0)
-    limiter.answered(first, 0.0)
+    crowd = [asking("big", Priority.PUSH) for _ in range(1000)]
 
-    assert order_of(limiter).index(single) <= 1
+    assert order_of(*line_behind(*crowd, single)).index(single) <= 1
 
 
-@pytest.mark.parametrize("looked_meanwhile", [True, False])
-def test_companies_whose_gates_open_together_go_in_the_order_of_arrival(
-    looked_meanwhile: bool,
-) -> None:
-    """First in, first out holds across companies as well."""
-    for order in permutations("abcde"):
-        limiter = Limiter(least, limit=20)
-        crowd = [asking(company) for company in order]
-        for one in crowd:
-            limiter.enter(one, 0.0)
-        for one in crowd:
-            limiter.refused(one, refusal(floor=1, company_only=True), 0.1)
-            assert not limiter.enter(one, 0.1)
-        if looked_meanwhile:
-            assert limiter.ready(0.2) == []
+def test_the_order_stays_while_others_give_up() -> None:
+    """First in, first out, whichever calls leave between them."""
+    waiting = [asking("a") for _ in range(10_000)]
+    limiter, first = line_behind(*waiting)
+    for number, one in enumerate(waiting):
+        if number % 1000:
+            limiter.leave_line(one)
 
-        assert [one.company for one in limiter.ready(5.0)] == list(order)
-
-
-def test_who_comes_again_has_its_old_place() -> None:
-    """First in, first out holds for a request over all its transmissions."""
-    limiter, first = full()
-    second = asking()
-    limiter.enter(second, 0.0)
-
-    limiter.refused(first, refusal(floor=1), 1.0)
-    assert not limiter.enter(first, 1.0)
-
-    assert limiter.next_wake(1.0) == 2.0
-    assert limiter.ready(1.9) == []
-    probe = limiter.ready(2.0)
-    assert probe == [second], "who has not been refused yet probes"
-    limiter.answered(second, 2.0)
-    assert limiter.ready(2.0) == [first]
-
-
-def refused_crowd(served: int) -> Limiter:
-    """Twenty went; *served* of them are answered, the others refused; then a probe succeeds."""
-    limiter = Limiter(least, limit=20)
-    crowd = [asking() for _ in range(20)]
-    for one in crowd:
-        limiter.enter(one, 0.0)
-    for one in crowd[served:]:
-        limiter.refused(one, refusal(floor=1), 0.5)
-    for one in crowd[:served]:
-        limiter.answered(one, 0.6)
-    limiter.enter(crowd[-1], 0.7)
-    (probe,) = limiter.ready(2.0)
-    limiter.answered(probe, 2.1)
-    return limiter
-
-
-def test_who_else_was_refused_tells_what_is_limited() -> None:
-    """All refused: half of them go on. Some served: too many at once, so just as many less."""
-    assert int(refused_crowd(served=0).service.size) == 10
-    assert int(refused_crowd(served=15).service.size) == 15
-    assert int(refused_crowd(served=12).service.size) == 12
+    assert order_of(limiter, first) == waiting[::1000]
 
 
 def test_a_company_keeps_to_its_places() -> None:
     """10 at once for one company, whatever the service's window holds; others go on."""
     limiter = Limiter(least, limit=100)
-    passed = [limiter.enter(asking("a"), 0.0) for _ in range(12)]
 
-    assert passed == [True] * 10 + [False] * 2
+    assert [limiter.enter(asking("a"), 0.0) for _ in range(12)] == [True] * 10 + [False] * 2
     other = asking("b")
     limiter.enter(other, 0.0)
     assert limiter.ready(0.0) == [other]
 
 
-def test_a_companys_own_429_stops_nobody_else() -> None:
+@pytest.mark.parametrize(("served", "places"), [(0, 10), (15, 15), (12, 12)])
+def test_who_else_was_refused_tells_what_is_limited(served: int, places: int) -> None:
+    """All of 20 refused: half of them go on. Some served: just as many are allowed at once."""
+    limiter = Limiter(least, limit=20)
+    crowd = of(limiter, *(["a", "b"] * 10))
+    for one in crowd[served:]:
+        limiter.refused(one, refusal(floor=1), 0.5)
+    for one in crowd[:served]:
+        limiter.answered(one, 0.6)
+
+    assert int(limiter.service.size) == places
+
+
+def test_a_companys_own_429_stops_no_other() -> None:
     """Where the answer tells, only that company waits."""
     limiter = Limiter(least, limit=100)
-    one, two = asking("a"), asking("b")
-    limiter.enter(one, 0.0)
+    one, two = of(limiter, "a", "b")
 
     limiter.refused(one, refusal(floor=5, company_only=True), 1.0)
 
     assert limiter.service.closed_by is None
-    assert limiter.enter(two, 1.0)
+    assert limiter.enter(asking("b"), 1.0)
     assert not limiter.enter(one, 1.0)
-    assert limiter.ready(1.0) == []
-    assert limiter.next_wake(1.0) == 6.0
+    assert (limiter.ready(1.0), limiter.next_wake(1.0), limiter.held_back()) == ([], 6.0, {"a"})
     assert limiter.closed_by(one) is not None
     assert limiter.closed_by(two) is None
     assert limiter.ready(6.0) == [one]
@@ -154,46 +110,58 @@ def test_a_companys_own_429_stops_nobody_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "says", "closed"),
-    [(429, None, "a"), (429, True, "a"), (429, False, "everybody"), (503, None, "a")],
+    ("status", "company_only", "concerns_all"),
+    [(429, None, False), (429, True, False), (429, False, True), (503, None, False)],
 )
-def test_the_only_company_that_is_refused_has_itself_to_blame(
-    status: int, says: bool | None, closed: str
+def test_a_company_that_is_refused_again_while_others_are_served_is_limited(
+    status: int, company_only: bool | None, concerns_all: bool
 ) -> None:
     """Unless the answer says otherwise; once another one is refused, it is the service again."""
     limiter = Limiter(least, limit=100)
-    one, two, others = asking("a"), asking("b"), [asking("b") for _ in range(4)]
-    for who in (one, two, *others):
-        limiter.enter(who, 0.0)
+    one, two, *others = of(limiter, *"abbbbb")
     limiter.refused(one, refusal(429, floor=5, company_only=True), 1.0)
     for other in others:
         limiter.answered(other, 1.1)
     limiter.enter(one, 6.0)
 
-    limiter.refused(one, refusal(status, floor=5, company_only=says), 6.1)
-    assert (limiter.service.closed_by is None) is (closed == "a")
+    limiter.refused(one, refusal(status, floor=5, company_only=company_only), 6.1)
+    assert (limiter.service.closed_by is not None) is concerns_all
     limiter.refused(two, refusal(status, floor=5), 6.1)
     assert limiter.service.closed_by is not None
 
 
 def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
     """However many are served that do concern one."""
-    limiter = Limiter(least, limit=100)
-    account, others = asking(), [asking("b") for _ in range(5)]
-    for who in (account, *others):
-        limiter.enter(who, 0.0)
-    for other in others:
+    limiter, account = Limiter(least, limit=100), asking()
+    limiter.enter(account, 0.0)
+    for other in of(limiter, *"bbbbb"):
         limiter.answered(other, 1.0)
 
     limiter.refused(account, refusal(floor=5), 1.1)
     assert limiter.service.closed_by is not None
 
 
-def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
-    """It says nothing about the service, so somebody else's has not to wait for it."""
+def test_a_closed_gate_lets_one_probe_through_at_a_time() -> None:
+    """Another company's, if there is one; a probe without an answer for long is not alone."""
     limiter = Limiter(least, limit=100)
-    one, two = asking("a"), asking("b")
-    limiter.enter(one, 0.0)
+    first, old = of(limiter, "a", "a")
+    limiter.refused(first, refusal(503, floor=1), 0.5)
+    waiting = [asking("a"), asking("a"), asking("b", Priority.PUSH)]
+    assert not any(limiter.enter(one, 0.5) for one in waiting)
+
+    limiter.answered(old, 0.6)
+    assert limiter.ready(1.4) == [], "an old answer opens nothing"
+    assert limiter.ready(1.5) == waiting[2:]
+    assert limiter.ready(1.5 + PROBE_PATIENCE) == waiting[:1]
+    limiter.answered(waiting[2], 3.6)
+    assert limiter.ready(3.6) == waiting[1:2]
+
+
+def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
+    """It says nothing about the service, so another company's need not wait for it."""
+    limiter = Limiter(least, limit=100)
+    (one,) = of(limiter, "a")
+    two = asking("b")
     limiter.refused(one, refusal(floor=1), 0.5)
     limiter.enter(one, 0.5)
     (probe,) = limiter.ready(1.5)
@@ -203,101 +171,31 @@ def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
     assert limiter.ready(1.6) == [two]
 
 
-def test_another_company_probes() -> None:
-    """A probe that the company refused before would not tell whether others are served."""
+@pytest.mark.parametrize("status", [429, 503])
+def test_one_too_many_closes_no_gate(status: int) -> None:
+    """A refusal that names no time, while others are answered; a 429 takes a place away."""
     limiter = Limiter(least, limit=100)
-    first, same, other = asking("a"), asking("a"), asking("b", Priority.PUSH)
-    limiter.enter(first, 0.0)
-    limiter.refused(first, refusal(floor=1), 0.5)
-    limiter.enter(same, 0.5)
-    limiter.enter(other, 0.5)
-
-    assert limiter.ready(1.5) == [other]
-    limiter.answered(other, 1.6)
-    assert set(limiter.ready(1.6)) == {same}
-
-
-def test_one_too_many_closes_no_gate() -> None:
-    """A 429 without a time, while others are being answered, only takes a place away."""
-    limiter = Limiter(least, limit=100)
-    some = [asking() for _ in range(20)]
-    for one in some:
-        limiter.enter(one, 0.0)
+    some = of(limiter, *("ab" * 10))
+    limiter.answered(some[0], 1.0)
     places = int(limiter.service.size)
 
-    limiter.answered(some[0], 1.0)
-    limiter.refused(some[1], refusal(), 1.0)
+    limiter.refused(some[1], refusal(status), 1.0)
     assert limiter.service.closed_by is None
-    assert int(limiter.service.size) < places
+    assert (int(limiter.service.size) < places) is (status == 429)
     limiter.refused(some[2], refusal(503, floor=1), 1.0)
     assert limiter.service.closed_by is not None
 
 
-def test_a_503_among_answers_closes_no_gate() -> None:
-    """It takes more of them than answers, and one that names a time is believed at once."""
-    limiter = Limiter(least, limit=100)
-    some = [asking() for _ in range(20)]
-    for one in some:
-        limiter.enter(one, 0.0)
-
-    for one in some[:6]:
-        limiter.answered(one, 1.0)
-    places = int(limiter.service.size)
-    for one in some[6:12]:
-        limiter.refused(one, refusal(503), 1.0)
-    assert ((limiter.service.closed_by is None), int(limiter.service.size)) == (True, places)
-    limiter.refused(some[12], refusal(503), 1.0)
-    assert limiter.service.closed_by is not None
-
-
-def test_who_is_alone_with_a_503_takes_it_for_the_service() -> None:
-    """Nobody else is there to say otherwise; neither does anybody while the gate is closed."""
-    limiter = Limiter(least, limit=100)
-    one, two = asking(), asking()
-    limiter.enter(one, 0.0)
-    limiter.refused(one, refusal(503), 1.0)
-    assert limiter.service.closed_by is not None
-
-    limiter.enter(one, 1.0)
-    limiter.enter(two, 1.0)
-    opens_at = limiter.service.opens_at
-    (probe,) = limiter.ready(opens_at)
-    limiter.ready(opens_at + PROBE_PATIENCE)
-    limiter.refused(probe, refusal(503), opens_at + PROBE_PATIENCE)
-    assert limiter.service.opens_at < opens_at + 2 * PROBE_PATIENCE, "the next pause has begun"
-
-
-def test_a_closed_gate_names_its_answer_to_those_who_cannot_wait() -> None:
+def test_a_closed_gate_names_its_answer_to_calls_that_cannot_wait() -> None:
     """A deadline before the gate opens is known to be hopeless at once."""
     limiter = Limiter(least, limit=100)
-    first, patient, hurried = asking(), asking(), asking()
-    limiter.enter(first, 0.0)
+    (first,) = of(limiter, "a")
     closing = refusal(503, floor=60)
     limiter.refused(first, closing, 0.0)
 
-    assert limiter.closed_by(hurried, until=30) is closing
-    assert limiter.closed_by(patient, until=100) is None
+    assert limiter.closed_by(asking(), until=30) is closing
+    assert limiter.closed_by(asking(), until=100) is None
     assert limiter.closed_until == 60.0
-
-
-def test_after_the_gate_they_leave_one_by_one() -> None:
-    """Chance puts small distances between the first that leave."""
-    limiter = Limiter(most, limit=100)
-    first, others = asking(), [asking() for _ in range(5)]
-    for one in (first, *others):
-        limiter.enter(one, 0.0)
-    limiter.refused(first, refusal(503, floor=1), 0.0)
-    for one in others:
-        limiter.unanswered(one, 0.5)
-    assert not any(limiter.enter(one, 0.6) for one in (first, *others))
-    (probe,) = limiter.ready(1.02)
-    limiter.answered(probe, 1.1)
-
-    leaving, now = [], 1.1
-    while limiter.waiting:
-        leaving += [(now, one) for one in limiter.ready(now)]
-        now = limiter.next_wake(now) or now
-    assert [at for at, _ in leaving] == pytest.approx([1.1, 1.11, 1.12, 1.13, 1.14])
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -309,12 +207,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.limiter = Limiter(lambda limit: limit / 2, limit=6, per_company=3)
         self.under_way: list[Waiter] = []
         self.in_line: list[Waiter] = []
-        self.orders: dict[int, int] = {}
 
-    @rule(
-        company=st.sampled_from([None, "a", "b", "c"]),
-        priority=st.sampled_from(Priority),
-    )
+    @rule(company=st.sampled_from([None, "a", "b", "c"]), priority=st.sampled_from(Priority))
     def comes(self, company: str | None, priority: Priority) -> None:
         self.enter(asking(company, priority))
 
@@ -361,8 +255,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert all(count <= 3 for name, count in by_company.items() if name is not None)
 
     @invariant()
-    def nobody_is_stranded(self) -> None:
-        """With nobody under way, whoever waits is let through or has a time to look again."""
+    def none_is_stranded(self) -> None:
+        """With none under way, calls in line are let through or have a time to look again."""
         self.time_passes(0.0)
         if self.in_line and not self.under_way:
             wake = self.limiter.next_wake(self.now)
@@ -378,8 +272,8 @@ class AnyOrder(RuleBasedStateMachine):
             if not self.in_line:
                 break
             self.now = self.limiter.next_wake(self.now) or self.now
-        assert not self.in_line, "somebody never had a turn"
+        assert not self.in_line, "a call never had a turn"
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30)
