@@ -34,9 +34,9 @@ from integration_sdk._options_given import (
     Leave,
     Numbers,
     PullOptions,
-    SharedRate,
     given,
 )
+from integration_sdk._pacing import SharedRate
 from integration_sdk._push.coordinator import FIVE_TIMES, Coordinator
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import PushEvent
@@ -282,14 +282,12 @@ class Client:
             patience: Seconds to search the list for a push whose answer was lost. While a
                 candidate is still Pending, the search takes up to 20 times as long.
             in_doubt: What to do with a push that no list settles: "ask" gives it the outcome
-                IN_DOUBT. "resend" sends it again, five times at most, if it is a create with a
-                ``natural_key``, no list has shown it for *patience* seconds, and every push of
-                its connection and data type is explained. The risk is yours: if the first request
-                reaches the service later, the record exists twice.
+                IN_DOUBT; "resend" sends some of them again (docs/guides/in-doubt.md). Then the
+                record exists twice if the first request reaches the service later.
             max_pause: Seconds for which the service may ask to wait, at most; None for any. If it
-                asks for longer, for example because a daily quota is spent, a single push is
-                refused with its error, and a run ends with it. ``retry_at`` says when to come
-                back. Open pushes of a run that ends are PENDING, the rest of its input untouched.
+                asks for longer, as when a daily quota is spent, a single push is refused with its
+                error, and a run ends with it: its open pushes are PENDING, the rest of its input
+                is untouched, and ``retry_at`` says when to come back.
 
         Raises:
             ConfigurationError: An option has a value that cannot work.

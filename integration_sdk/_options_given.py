@@ -12,13 +12,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from ssl import SSLContext
-from typing import Any, Final, Literal, Protocol, TypeVar, get_args, runtime_checkable
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import aiohttp
 from attrs import Attribute, AttrsInstance, field, fields, frozen
 from yarl import URL
 
 from integration_sdk import _checks
+from integration_sdk._pacing import SharedRate
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
@@ -30,21 +31,6 @@ LARGEST_PAGE: Final = 5000
 LONGEST_QUERY: Final = 2048
 """Assumed: the published API refuses a filter of 2048 characters or more."""
 _MOST: Final = 2**50
-
-
-@runtime_checkable
-class SharedRate(Protocol):
-    """A limit of calls that is kept elsewhere, such as in a store, for `Client` to obey.
-
-    A client asks it last, when the call has its turn by the client's own limits and order, and
-    before a push is put on record.
-    """
-
-    async def acquire(self) -> None:
-        """Wait until one more call may be sent. What it raises ends the call, unsent."""
-
-    def paused(self, seconds: float) -> None:
-        """Note that the service refuses all calls for so many *seconds* from now."""
 
 
 T = TypeVar("T", bound=AttrsInstance)
@@ -109,6 +95,8 @@ _named = _by(_check_names)
 
 # Lists
 
+_NOT_BOTH: Final = (("page", "cursor"), ("changed_since", "order_by"), ("changed_since", "page"))
+
 
 @frozen(kw_only=True)
 class ListOptions:
@@ -133,13 +121,9 @@ class ListOptions:
             raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
         if self.changed_by is not None and self.changed_since is None:
             raise ConfigurationError("changed_by= needs changed_since=; order_by= orders a list")
-        self._refuse_both("page", "cursor")
-        self._refuse_both("changed_since", "order_by")
-        self._refuse_both("changed_since", "page")
-
-    def _refuse_both(self, one: str, other: str) -> None:
-        if getattr(self, one) is not None and getattr(self, other) is not None:
-            raise ConfigurationError(f"{one}= does not go with {other}=; leave one out")
+        for one, other in _NOT_BOTH:
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise ConfigurationError(f"{one}= does not go with {other}=; leave one out")
 
 
 # Pushes

@@ -1,4 +1,6 @@
-"""Generic cell rate: so many events a second, evenly spaced, with bursts of a given size."""
+"""Rates: so many events a second, evenly spaced, with bursts of a given size; or kept elsewhere."""
+
+from typing import Protocol, runtime_checkable
 
 from attrs import define
 
@@ -36,3 +38,18 @@ class CellRate:
 
     def _first(self, now: float, interval: float, burst: float) -> float:
         return max(self.next_at, self.paused_until, now - max(0.0, burst - 1) * interval)
+
+
+@runtime_checkable
+class SharedRate(Protocol):
+    """A limit of calls that is kept elsewhere, such as in a store, for `Client` to obey.
+
+    A client asks it last, when the call has its turn by the client's own limits and order, and
+    before a push is put on record.
+    """
+
+    async def acquire(self) -> None:
+        """Wait until one more call may be sent. What it raises ends the call, unsent."""
+
+    def paused(self, seconds: float) -> None:
+        """Note that the service refuses all calls for so many *seconds* from now."""

@@ -12,7 +12,6 @@ from integration_sdk._connection import BankTransactions as BankTransactions
 from integration_sdk._connection import Connection as Connection
 from integration_sdk._http import CallInfo as CallInfo
 from integration_sdk._http import SessionStats as SessionStats
-from integration_sdk._http import SharedRate as SharedRate
 from integration_sdk._http.requests import Priority as Priority
 from integration_sdk._http.retry import RetryPolicy as RetryPolicy
 from integration_sdk._list.pager import Pager as Pager
@@ -21,6 +20,7 @@ from integration_sdk._options.check import PushOptions as PushOptions
 from integration_sdk._options.render import ControlKind as ControlKind
 from integration_sdk._options.render import FormControl as FormControl
 from integration_sdk._outcome import PushOutcome as PushOutcome
+from integration_sdk._pacing import SharedRate as SharedRate
 from integration_sdk._push.coordinator import Coordinator as Coordinator
 from integration_sdk._push.push import Push as Push
 from integration_sdk._push.push import PushEvent as PushEvent

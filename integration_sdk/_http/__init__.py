@@ -15,7 +15,6 @@ from integration_sdk._http.call import CallInfo, CallOptions, SessionStats
 from integration_sdk._http.credentials import ApiKeySource, hide
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._http.session import Session
-from integration_sdk._options_given import SharedRate
 
 __all__ = [
     "ApiKeySource",
@@ -24,6 +23,5 @@ __all__ = [
     "RetryPolicy",
     "Session",
     "SessionStats",
-    "SharedRate",
     "hide",
 ]

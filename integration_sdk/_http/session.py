@@ -34,8 +34,8 @@ from integration_sdk._http.responses import Failure, Reply, Response, meaning_of
 from integration_sdk._http.retry import Jitter, RetryBudget
 from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
 from integration_sdk._http.transport import AiohttpTransport, Attempt, Transport
-from integration_sdk._options_given import ConnectionOptions, SharedRate
-from integration_sdk._pacing import CellRate
+from integration_sdk._options_given import ConnectionOptions
+from integration_sdk._pacing import CellRate, SharedRate
 from integration_sdk._records.shapes import is_services_own
 from integration_sdk.errors import ClientClosed, NotSent
 from integration_sdk.models import Quota

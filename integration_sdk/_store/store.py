@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from integration_sdk._checks import is_number, whole_number
-from integration_sdk._options_given import SharedRate
+from integration_sdk._pacing import SharedRate
 from integration_sdk._store.journal import Journal, read_rows
 from integration_sdk._store.postgres import Postgres, is_url, shown, without_password
 from integration_sdk._store.rate import Limit, StoreRate

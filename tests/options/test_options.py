@@ -1,18 +1,14 @@
 """What `PushOptions.check` promises."""
 
-import copy
 import pickle
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import attrs
-import msgspec
 import pytest
 
-from integration_sdk import Problem, ProblemCode, PushOptions
+from integration_sdk import Problem, PushOptions
 from integration_sdk._records.shapes import structure
 from integration_sdk.models import PropertyDescription
 
@@ -54,14 +50,6 @@ INVOICE = options(
 )
 LINE: Json = {"quantity": 1, "accountRef": {"id": "200"}}
 GOOD: Json = {"issueDate": "2024-05-31", "status": "draft", "lineItems": [LINE]}
-
-
-# What is required
-
-
-def test_conforming_record_has_no_problems() -> None:
-    """A record that populates what is required and lists nothing else is found good."""
-    assert INVOICE.check(GOOD) == []
 
 
 def test_array_properties_describe_one_element() -> None:
@@ -124,40 +112,18 @@ def test_value_must_be_of_its_type(kind: str, right: list[Any], wrong: list[Any]
     assert {p.code for value in wrong for p in described.check({"it": value})} <= {"wrong_type"}
 
 
-def test_wrong_type_says_what_would_be_right() -> None:
-    """The message names the property as the platform calls it, what it takes and what it got."""
-    (problem,) = INVOICE.check({**GOOD, "lineItems": [{**LINE, "quantity": "3"}]})
-
-    assert str(problem) == 'lineItems[0].quantity: Quantity must be a number, not "3".'
-
-
 # Choices
 
 
-def test_value_must_be_among_the_choices() -> None:
-    """A property with choices takes their values, not their labels, and says so."""
-    (problem,) = INVOICE.check({**GOOD, "status": "Drafted"})
+def test_a_message_says_what_would_be_right() -> None:
+    """Messages name the property as the platform calls it, what is right, and what was meant."""
+    wrong_type = {**LINE, "quantity": "3"}
+    problems = INVOICE.check({**GOOD, "status": "Drafted", "lineItems": [wrong_type]})
 
-    assert problem.code is ProblemCode.NOT_A_CHOICE
-    assert problem.message == (
-        'status must be "draft" or "submitted", not "Drafted"; did you mean "draft"?'
-    )
-    (shouted,) = INVOICE.check({**GOOD, "status": "SUBMITTED"})
-    assert shouted.message.endswith('did you mean "submitted"?')
-
-
-def test_label_is_answered_with_its_value() -> None:
-    """Someone who submits what the form shows is told what to submit instead."""
-    listed = [
-        {"value": f"acc-{n}", "displayName": f"Account {name}"} for n, name in enumerate("ABCDEFG")
+    assert list(map(str, problems)) == [
+        'status: status must be "draft" or "submitted", not "Drafted"; did you mean "draft"?',
+        'lineItems[0].quantity: Quantity must be a number, not "3".',
     ]
-
-    (problem,) = options(account=prop(options=listed)).check({"account": "account b"})
-
-    assert problem.message == (
-        'account must be one of 7 choices such as "acc-0", "acc-1", "acc-2", '
-        'not "account b"; did you mean "acc-1"?'
-    )
 
 
 def test_choice_without_a_value_leaves_the_list_open() -> None:
@@ -274,32 +240,17 @@ def test_a_rule_in_words_is_shown_and_not_interpreted() -> None:
 # Records and options as values
 
 
-@dataclass
-class Line:
-    quantity: Decimal
-
-
 @attrs.frozen
 class Order:
     date: date
-    lines: list[Line]
+    lines: list[Decimal]
 
 
-class Reference(msgspec.Struct):
-    id: UUID
+def test_a_record_may_be_an_instance() -> None:
+    """It is judged as the JSON that it is sent as."""
+    described = options(date=prop("DateTime", required=True), lines=prop("Array"), id=prop())
 
-
-def test_records_may_be_any_kind_of_class() -> None:
-    """Dataclasses, attrs classes and Structs are judged as the JSON they are sent as."""
-    described = options(
-        date=prop("DateTime", required=True),
-        lines=prop("Array", properties={"quantity": prop("Number", required=True)}),
-        id=prop(),
-    )
-
-    order = Order(date(2024, 5, 31), [Line(Decimal("1.50"))])
-    assert described.check(order) == []
-    assert found(described.check(Reference(UUID(int=7)))) == [("date", "required")]
+    assert described.check(Order(date(2024, 5, 31), [Decimal("1.50")])) == []
 
 
 @pytest.mark.parametrize("record", [[], "record", None, {"n": float("nan")}, {"n": object()}])
@@ -317,11 +268,9 @@ def test_a_repr_fits_into_a_line() -> None:
 
 
 def test_options_stay_values_after_use() -> None:
-    """Checking leaves equality, copy and pickle as they were."""
-    again = options(a=prop(required=True))
-    used = copy.copy(again)
+    """Checking leaves equality, copies and pickles as they were."""
+    used, again = (options(a=prop(required=True)) for _ in range(2))
     assert used.check({})
 
-    assert used == again
-    assert pickle.loads(pickle.dumps(used)) == again  # noqa: S301  (our own bytes)
+    assert used == again == pickle.loads(pickle.dumps(used))  # noqa: S301  (our own bytes)
     assert attrs.evolve(used, properties={}).check({}) == []

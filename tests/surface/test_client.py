@@ -350,7 +350,7 @@ async def test_published_dialect_reads_the_public_api() -> None:
         operation = await company.connection(connection["id"]).push("invoices", RECORD)
         assert operation.data_connection_id == connection["id"]
         assert (await client.wait(operation)).status is PushStatus.SUCCESS
-        await company.delete()
+        await client.request("DELETE", f"/companies/{company.id}")
         with pytest.raises(errors.NotFound):
             await company.get()
 
