@@ -44,7 +44,6 @@ from integration_sdk import (
     PushRequest,
     Store,
 )
-from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Evidence, Lane, Result, Row, State
 
 COMPANIES = 10
@@ -259,7 +258,7 @@ Work = Callable[[Path, int], Coroutine[Any, Any, None]]
 def _steps(number: int) -> tuple[Row, ...]:
     """Return the recorded states of a push, in order."""
     lane = Lane(f"company-{number % 10}", "connection", "invoices")
-    queued = new_row(lane, PAYLOAD, id=f"push-{number}")
+    queued = Row(id=f"push-{number}", lane=lane, payload=PAYLOAD)
     sending = queued.next(State.SENDING, attempts=1)
     opened = sending.next(State.OPEN, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
     return sending, opened, opened.next(State.DONE, result=Result.ENDED, status="Success")

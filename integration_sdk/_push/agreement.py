@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+decode = msgspec.json.Decoder(float_hook=Decimal).decode
+"""Decodes a payload, with exact numbers."""
 _LIST_OF: Final = "list of "
 _OBJECT: Final = "object"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,11 +33,6 @@ class Match(Enum):
     AGREES = "it holds what we sent, at the natural key or everywhere"
     SILENT = "it lacks some of what we sent (platforms drop fields), and contradicts nothing"
     DIFFERS = "it holds another value"
-
-
-def decode(payload: bytes) -> object:
-    """Decode a payload, with exact numbers."""
-    return _decode(payload)
 
 
 def match_key(value: str, path: str, echo: Mapping[str, object] | None) -> Match:

@@ -192,30 +192,24 @@ class Finding:
     waits: bool = False
 
 
-def is_missing(row: Row) -> bool:
-    """Whether a create may be sent again for want of any sign of it; no proof that it is not there.
-
-    The natural key is what the new push can be told by, should both turn up. Candidates of any
-    listing stay unexplained.
-    """
-    if row.state is not State.DOUBT or row.verdict is not Verdict.ABSENT or row.candidates:
-        return False
-    is_create = row.method == CREATES and row.record_id is None
-    return is_create and None not in {row.natural_key, row.payload}
-
-
 def may_resend(row: Row, finding: Finding | None, *, transmissions: int) -> bool:
-    """Whether a row in DOUBT may be sent again without asking the caller about this one.
+    """Whether a create in DOUBT may be sent again for want of any sign of it; no proof of absence.
 
-    Args:
-        row: It must be missing on record, ...
-        finding: ... and by the last listing of this process: an earlier one may be out of date.
-        transmissions: Maximum for one record, so that what swallows requests does not get them
-            for ever.
+    On record it must be absent, and by the last listing of this process (*finding*): an earlier one
+    may be out of date. Candidates of any listing stay unexplained. The natural key is what the new
+    push can be told by, should both turn up. *transmissions*: At most, so that what swallows
+    requests does not get them for ever.
     """
-    is_absent = finding == Finding(Verdict.ABSENT)
+    is_create = row.method == CREATES and row.record_id is None
+    can_be_told = row.natural_key is not None and row.payload is not None
     is_refused = row.http_status is not None and row.http_status < 500
-    return is_missing(row) and is_absent and not is_refused and row.ghosts < transmissions
+    is_absent = (
+        row.state is State.DOUBT
+        and (row.verdict, row.candidates) == (Verdict.ABSENT, ())
+        and finding == Finding(Verdict.ABSENT)
+    )
+    again = is_create and can_be_told and not is_refused
+    return again and is_absent and row.ghosts < transmissions
 
 
 # All doubts of a company by one listing
@@ -323,51 +317,40 @@ class Judging:
                 requested; of others among them only a proof of their key counts.
             patience: Seconds after which the absence of a push counts.
         """
-        left, settled = list(rows), set[str]()
-        more = True
+
+        def counts(row: Row, now: Finding) -> bool:
+            if now.evidence is Evidence.AGREEING_ECHO:
+                return True
+            if row.state is State.DOUBT:
+                enough = self.listing is not None
+            else:
+                longer = PENDING_PATIENCE if now.waits else 1.0
+                enough = waited.get(row.id, -inf) >= patience * longer
+            return enough and (now.verdict is Verdict.UNRESOLVED or now == before.get(row.id))
+
+        left, more = list(rows), True
         while more:
-            more, still = False, list[tuple[Row, Finding]]()
-            for row in left:
-                others = [one for one in rivals if one.id not in settled]
-                finding = self.judge(row, others, free)
-                counts = self._counts(row, finding, before.get(row.id), waited, patience)
-                if finding.key is None or not counts:
-                    still.append((row, finding))
+            more = False
+            for row in tuple(left):
+                finding = self.judge(row, rivals, free)
+                if finding.key is None or not counts(row, finding):
                     continue
                 more = True
+                left.remove(row)
                 del free[finding.key]
                 if row.ghosts <= 1:
-                    settled.add(row.id)
-                facts = dict[str, Any](key=finding.key, evidence=finding.evidence)
-                yield row, finding, Event.FOUND, facts
-            left = [row for row, _ in still]
-        for row, finding in still:
+                    rivals = [one for one in rivals if one.id != row.id]
+                found = dict[str, Any](key=finding.key, evidence=finding.evidence)
+                yield row, finding, Event.FOUND, found
+        for row in left:
+            finding = self.judge(row, rivals, free)
             facts = dict[str, Any](verdict=finding.verdict, candidates=finding.candidates)
-            known = row.state is State.DOUBT and (row.verdict, row.candidates) == (
-                finding.verdict,
-                finding.candidates,
-            )
-            counts = self._counts(row, finding, before.get(row.id), waited, patience)
-            settles = finding.key is None and counts and not known
+            known = row.state is State.DOUBT and facts == {
+                "verdict": row.verdict,
+                "candidates": row.candidates,
+            }
+            settles = finding.key is None and counts(row, finding) and not known
             yield row, finding, Event.UNSETTLED if settles else None, facts
-
-    def _counts(
-        self,
-        row: Row,
-        now: Finding,
-        before: Finding | None,
-        waited: Mapping[str, float],
-        patience: float,
-    ) -> bool:
-        """Whether a finding counts, given that of the listing before."""
-        if now.evidence is Evidence.AGREEING_ECHO:
-            return True
-        if row.state is State.DOUBT:
-            enough = self.listing is not None
-        else:
-            patience *= PENDING_PATIENCE if now.waits else 1.0
-            enough = waited.get(row.id, -inf) >= patience
-        return enough and (now.verdict is Verdict.UNRESOLVED or now == before)
 
     def already_there(
         self, row: Row, rivals: Sequence[Row], free: Mapping[str, PushOperation]

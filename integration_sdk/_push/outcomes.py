@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 from mimetypes import guess_type
 from typing import Any, Final, assert_never
 
@@ -12,8 +13,9 @@ from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.statuses import Scope, scope_of
 from integration_sdk._outcome import PushOutcome
+from integration_sdk._push.agreement import natural_value
 from integration_sdk._push.evidence import kind_of
-from integration_sdk._push.table import new_row
+from integration_sdk._push.table import CREATES
 from integration_sdk._records.codec import canonical, decode_json
 from integration_sdk._store.row import Lane, Result, Row, State, Verdict, is_name, push_name
 from integration_sdk.dialect import Dialect
@@ -94,22 +96,28 @@ def to_row(
     _check_name("natural_key", request.natural_key)
     if request.reference is not None and content_type is None and call.body:
         call = evolve(call, body=canonical(call.body))
+    payload = call.body or b"{}"
     try:
-        row = new_row(
-            _lane(request.company_id, request.connection_id, request.data_type),
-            call.body or b"{}",
-            id=row_id,
-            method=call.method,
-            natural_key=request.natural_key,
-            record_id=request.record_id,
-            content_type=content_type,
-            reference=request.reference,
-            idempotency_key=key,
-            timeout_minutes=request.timeout_minutes,
-            holder=holder,
-        )
+        natural = natural_value(payload, request.natural_key)
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
+    creates = call.method == CREATES and request.record_id is None
+    row = Row(
+        id=row_id,
+        lane=_lane(request.company_id, request.connection_id, request.data_type),
+        method=call.method,
+        payload=payload,
+        # A hash is for who asks for a reference again.
+        payload_hash=sha256(payload).hexdigest() if request.reference is not None else "",
+        natural_key=request.natural_key,
+        natural_value=natural,
+        record_id=request.record_id,
+        content_type=content_type,
+        reference=request.reference,
+        idempotency_key=key if creates else None,
+        timeout_minutes=request.timeout_minutes,
+        holder=holder,
+    )
     return row, call
 
 

@@ -23,10 +23,8 @@ sent, one less with an answer of its own, a refusal or a find. A row with ghosts
 evidence about others, whatever its state; and it is not called refused, since a push may exist.
 """
 
-import hashlib
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from attrs import field, frozen
@@ -34,9 +32,8 @@ from attrs import field, frozen
 from integration_sdk._http import statuses
 from integration_sdk._http.requests import Phase, Safety
 from integration_sdk._http.statuses import Meaning
-from integration_sdk._push.agreement import natural_value
 from integration_sdk._records.shapes import is_error_body
-from integration_sdk._store.row import Lane, Result, Row, State, is_name
+from integration_sdk._store.row import Result, Row, State, is_name
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import PushOperation
 
@@ -66,32 +63,29 @@ class IllegalTransition(RuntimeError):
 
 
 _S, _E = State, Event
-TABLE: Final[Mapping[State, Mapping[Event, State]]] = MappingProxyType(
-    {
-        # FOUND: an earlier process has sent it, and its file or database was restored since.
-        _S.QUEUED: {
-            _E.KEPT: _S.QUEUED,
-            _E.SENT: _S.SENDING,
-            _E.REFUSED: _S.DONE,
-            _E.FOUND: _S.OPEN,
-        },
-        _S.SENDING: {
-            _E.LATER: _S.QUEUED,
-            _E.REFUSED: _S.DONE,
-            _E.ANSWERED: _S.OPEN,
-            _E.LOST: _S.LOST,
-        },
-        _S.OPEN: {_E.ENDED: _S.DONE},
-        _S.LOST: {_E.SENT: _S.SENDING, _E.FOUND: _S.OPEN, _E.UNSETTLED: _S.DOUBT},
-        _S.DOUBT: {
-            _E.FOUND: _S.OPEN,
-            _E.UNSETTLED: _S.DOUBT,
-            _E.RESENT: _S.QUEUED,
-            _E.ABANDONED: _S.DONE,
-        },
-        _S.DONE: {_E.RESENT: _S.QUEUED, _E.FREED: _S.DONE},
-    }
-)
+TABLE: Final[Mapping[State, Mapping[Event, State]]] = {
+    _S.QUEUED: {
+        _E.KEPT: _S.QUEUED,
+        _E.SENT: _S.SENDING,
+        _E.REFUSED: _S.DONE,
+        _E.FOUND: _S.OPEN,  # an earlier process has sent it, and its store was restored since
+    },
+    _S.SENDING: {
+        _E.LATER: _S.QUEUED,
+        _E.REFUSED: _S.DONE,
+        _E.ANSWERED: _S.OPEN,
+        _E.LOST: _S.LOST,
+    },
+    _S.OPEN: {_E.ENDED: _S.DONE},
+    _S.LOST: {_E.SENT: _S.SENDING, _E.FOUND: _S.OPEN, _E.UNSETTLED: _S.DOUBT},
+    _S.DOUBT: {
+        _E.FOUND: _S.OPEN,
+        _E.UNSETTLED: _S.DOUBT,
+        _E.RESENT: _S.QUEUED,
+        _E.ABANDONED: _S.DONE,
+    },
+    _S.DONE: {_E.RESENT: _S.QUEUED, _E.FREED: _S.DONE},
+}
 """For each state the events that can happen in it, and the state after each."""
 
 _RESULTS: Final = {
@@ -100,10 +94,12 @@ _RESULTS: Final = {
     Event.ABANDONED: Result.ABANDONED,
 }
 _IDENTIFIED: Final = frozenset({Event.LATER, Event.REFUSED, Event.ANSWERED, Event.FOUND})
-_ANEW: Final[Mapping[str, Any]] = MappingProxyType(
-    dict.fromkeys(("key", "evidence", "result", "status", "http_status", "error", "verdict"))
-    | {"candidates": (), "replays": 0, "mark": None}
-)
+_ANEW: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("key", "evidence", "result", "status", "http_status", "error", "verdict")),
+    "candidates": (),
+    "replays": 0,
+    "mark": None,
+}
 """What a row that is sent again begins with."""
 
 
@@ -116,7 +112,11 @@ def after(row: Row, event: Event, **facts: Any) -> Row:
     state = TABLE[row.state].get(event)
     if state is None:
         raise IllegalTransition(f"push {row.id} is {row.state}: it cannot be {event.name}")
-    facts["ghosts"] = ghosts = row.ghosts + _change_of_ghosts(row.state, event)
+    if event is Event.SENT:
+        change = int(row.state is not State.LOST)  # a replay is no transmission of its own
+    else:
+        change = -int(event in _IDENTIFIED and row.state is not State.QUEUED)
+    facts["ghosts"] = ghosts = row.ghosts + change
     if event is Event.RESENT:
         facts = {**_ANEW, "earlier": (*row.earlier, row.as_attempt()), **facts}
     elif event is Event.REFUSED and ghosts:
@@ -126,51 +126,6 @@ def after(row: Row, event: Event, **facts: Any) -> Row:
     if ghosts:
         facts.setdefault("payload", row.payload)  # what its ghosts can be told by
     return row.next(state, **facts)
-
-
-def _change_of_ghosts(state: State, event: Event) -> int:
-    if event is Event.SENT:
-        return 0 if state is State.LOST else 1  # a replay is no transmission of its own
-    return -(event in _IDENTIFIED and state is not State.QUEUED)
-
-
-def new_row(
-    lane: Lane,
-    payload: bytes,
-    *,
-    id: str,  # noqa: A002  # the field's own name
-    method: str = CREATES,
-    natural_key: str | None = None,
-    record_id: str | None = None,
-    content_type: str | None = None,
-    reference: str | None = None,
-    idempotency_key: str | None = None,
-    timeout_minutes: int | None = None,
-    holder: str = "",
-) -> Row:
-    """Return the row of a push that has neither been sent nor put on record.
-
-    Raises:
-        ValueError: The payload has no value at *natural_key*.
-    """
-    creates = method == CREATES and record_id is None
-    return Row(
-        id=id,
-        lane=lane,
-        method=method,
-        payload=payload,
-        # A hash is for who asks for a reference again.
-        payload_hash=hashlib.sha256(payload).hexdigest() if reference is not None else "",
-        natural_key=natural_key,
-        natural_value=natural_value(payload, natural_key),
-        record_id=record_id,
-        content_type=content_type,
-        reference=reference,
-        idempotency_key=idempotency_key if creates else None,
-        timeout_minutes=timeout_minutes,
-        holder=holder,
-        version=-1,
-    )
 
 
 @frozen

@@ -34,10 +34,11 @@ from integration_sdk._push.evidence import (
     not_newer,
     reaches_back,
 )
-from integration_sdk._push.table import Event, new_row
+from integration_sdk._push.table import Event
 from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef
+from tests.support.rows import new_row
 
 DOCUMENT = Dialect.document()
 LANE = Lane("company", "books", "invoices")

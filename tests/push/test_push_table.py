@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from integration_sdk import Dialect, PushRequest
 from integration_sdk._http.requests import Phase
+from integration_sdk._push.outcomes import to_row
 from integration_sdk._push.table import (
     TABLE,
     Event,
@@ -16,9 +18,9 @@ from integration_sdk._push.table import (
     SendResult,
     after,
     classify,
-    new_row,
 )
 from integration_sdk._store.row import Lane, Mark, Result, Row, State, Verdict
+from tests.support.rows import new_row
 
 LANE = Lane("company", "books", "invoices")
 SENT = {State.SENDING, State.LOST, State.DOUBT}
@@ -127,7 +129,8 @@ def test_an_address_that_takes_no_requests_refuses() -> None:
 
 def test_only_creates_have_an_idempotency_key() -> None:
     """The service honours keys of creates alone."""
-    assert new_row(LANE, b"{}", id="i", idempotency_key="k").idempotency_key == "k"
-    for method in ("PUT", "DELETE", "POST"):
-        made = new_row(LANE, b"{}", id="i", method=method, record_id="r", idempotency_key="k")
-        assert made.idempotency_key is None
+    for record_id, delete in ((None, False), ("r", False), ("r", True)):
+        record: dict[str, Any] | None = None if delete else {}
+        request = PushRequest(*LANE, record, record_id=record_id, delete=delete)
+        made, _ = to_row(Dialect.published(), request, "i", "k")
+        assert made.idempotency_key == (None if record_id else "k")

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import pytest
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._push.table import new_row
 from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import Journal, coordinator, leave_behind
+from tests.support.rows import new_row
 from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
