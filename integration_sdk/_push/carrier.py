@@ -37,6 +37,7 @@ from integration_sdk.errors import (
     StoreUnavailable,
     Unauthorized,
 )
+from integration_sdk.models import OutcomeStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
 
@@ -54,10 +55,6 @@ MARK_AGE: Final = 600.0
 """Seconds after which a company is listed again before pushes are sent."""
 NO_MARK_AGE: Final = 30.0
 """The same after a failed listing; without a mark a push in doubt cannot be resolved."""
-MARK_PUSHES: Final = 25_000
-"""Pushes after which likewise: without a journal, twice as many keys are remembered."""
-
-
 UNTIL_BACK: Final = 2.0
 """Seconds between two attempts to record a key while the database is away."""
 
@@ -112,15 +109,11 @@ class Carriers:
         try:
             if self.holder.check is not None and row.version < 0:
                 await self.holder.check(live.pushes[0].request)
-            if (
-                began >= company.mark_until[0]
-                or self.holder.tally.ended_count >= company.mark_until[1]
-            ):
+            if began >= company.mark_until:
                 # What is above the mark later, is new.
                 listing = await self.holder.wire.newest(company.id)
                 company.mark = listing.mark() if listing else None
-                age = NO_MARK_AGE if company.mark is None else MARK_AGE
-                company.mark_until = began + age, self.holder.tally.ended_count + MARK_PUSHES
+                company.mark_until = began + (MARK_AGE if company.mark else NO_MARK_AGE)
             if row.http_status == OFFLINE and row.idempotency_key and row.state is State.QUEUED:
                 # Under the same key the service would only repeat its 503.
                 row = live.row = structs.replace(row, idempotency_key=str(uuid4()))
@@ -129,7 +122,8 @@ class Carriers:
             if outcomes.ends_all(error):
                 self.holder.stop(error)
             is_wrong = isinstance(error, InvalidRecord | ConfigurationError)
-            self.holder.leave(live, error, outcomes.invalid if is_wrong else outcomes.refused)
+            how = OutcomeStatus.INVALID if is_wrong else OutcomeStatus.REJECTED
+            self.holder.leave(live, error, how)
             return
         reply = await self._send(live, call.with_idempotency_key(row.idempotency_key))
         if isinstance(reply, Response) and reply.ok:
@@ -228,8 +222,8 @@ class Carriers:
                 if not isinstance(error, StoreUnavailable) or holder.closing:
                     holder.drop(live)  # the next run searches for it
                     for push in live.pushes:
-                        operation = result.operation
-                        holder.settle(push, outcomes.pending(push.request, operation, error))
+                        push.operation = result.operation
+                        holder.fail(push, OutcomeStatus.PENDING, error)
                     return True
                 await asyncio.sleep(UNTIL_BACK)
             else:
@@ -248,7 +242,7 @@ class Carriers:
             return False
         loop, wall = live.sent_at  # the loop's clock stands still while a machine sleeps
         passed = max(asyncio.get_running_loop().time() - loop, time.time() - wall)
-        return passed < REPLAY_WINDOW and not self.holder.wire.speaks_another
+        return passed < REPLAY_WINDOW
 
     def _send_later(self, live: Live, result: SendResult) -> None:
         self.holder.room.set()

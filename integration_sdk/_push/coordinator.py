@@ -38,8 +38,6 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
-SILENCE: Final = 300.0
-"""Seconds that leaving the block waits before it says so; from then on twice as long each time."""
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
@@ -122,8 +120,8 @@ class Coordinator:
         holder.leaving = True
         holder.end_runs(ClientClosed("the block was left; the rest of the input was not read"))
         try:
-            if kind is None and self._options.leave == "drain":
-                await self._drained(holder)
+            while kind is None and self._options.leave == "drain" and holder.unsettled:
+                await holder.idle.wait()
         finally:
             self._workers.close()
             holder.close(ClientClosed("this coordinator's block has been left"))
@@ -140,21 +138,6 @@ class Coordinator:
                 await holder.join_tasks()
             finally:  # even if cancelled: to the end, or the journal would stay in use
                 await asyncio.shield(asyncio.ensure_future(self._end()))
-
-    async def _drained(self, holder: Holder) -> None:
-        """Wait until every push has ended; say so, ever more rarely, if that takes long."""
-        pause = SILENCE
-        while holder.unsettled:
-            try:
-                async with asyncio.timeout(pause):
-                    await holder.idle.wait()
-            except TimeoutError:
-                logger.warning(
-                    "leaving the block waits for %d pushes that have not ended; "
-                    'wait=, or leave="detach", ends such waits',
-                    len(holder.unsettled),
-                )
-                pause *= 2
 
     async def _end(self) -> None:
         """End what still runs, as a crash would, and return the store."""
@@ -295,7 +278,6 @@ class Coordinator:
             self._opened,
             self._places,
             self._held_back,
-            max_open=self._options.max_open,
             wait=wait,
             ordered=ordered,
             raise_on=raise_on,

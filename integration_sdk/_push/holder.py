@@ -80,8 +80,8 @@ class Company:
 
     line: The carrier that waits for its turn; there is one at most.
     waiting: Number of pushes that the service has not answered.
-    mark, mark_until: Its watermark; until which time and number of settled pushes it serves.
-    news: Set when a doubtful push is added, or a notification names an unknown one.
+    mark, mark_until: Its watermark, and until when it serves.
+    news: Set when a doubtful push is added.
     listed: When it was last listed in search of pushes.
     """
 
@@ -90,7 +90,7 @@ class Company:
     line: asyncio.Task[None] | None = None
     waiting: int = 0
     mark: Mark | None = None
-    mark_until: tuple[float, int] = (-inf, 0)
+    mark_until: float = -inf
     doubtful: dict[str, Live] = Factory(dict)
     news: asyncio.Event = Factory(asyncio.Event)
     search: asyncio.Task[None] | None = None
@@ -197,7 +197,7 @@ class Holder:
             if known is not None:
                 outcomes.take_up(known.row, row)
         except (InvalidRecord, ConfigurationError) as error:
-            self.settle(push, outcomes.invalid(push.request, error))
+            self.fail(push, OutcomeStatus.INVALID, error)
             return
         if known is not None:
             self._join_live(known, [push])
@@ -316,7 +316,7 @@ class Holder:
             is_next = outcomes.take_up(found, row)
         except ConfigurationError as error:
             for push in live.pushes:
-                self.settle(push, outcomes.invalid(push.request, error))
+                self.fail(push, OutcomeStatus.INVALID, error)
             return False
         if not is_next:
             self.join(found, live.pushes)
@@ -348,8 +348,7 @@ class Holder:
         if (held := self.live.get(found.id)) is not None:
             self._join_live(held, pushes)
         elif found.is_done or (found.state is State.DOUBT and not is_mine):
-            for push in pushes:
-                self.settle(push, outcomes.standing(push.request, found, self.wire.dialect))
+            self.report(found, pushes)
         elif is_mine:
             self.adopt(found, pushes)
         else:
@@ -360,11 +359,11 @@ class Holder:
         for push in pushes:
             push.intent = live.row.id
             if live.row.state is State.DOUBT and not is_looked_for:
-                self.settle(push, outcomes.in_doubt(push.request, live.row))
+                self.report(live.row, [push])
                 continue
             live.pushes.append(push)
             if live.row.key is not None and live.operation is not None:
-                push._seen(live.operation)
+                push._wake(live.operation)
             if live.row.state in {State.OPEN, State.LOST}:
                 self._start_wait(live, push)
             push._wake()
@@ -436,7 +435,7 @@ class Holder:
         self.keys[folded(str(live.row.key))] = live
         live.operation = operation or live.operation or outcomes.recorded_operation(live.row)
         for push in live.pushes:
-            push._seen(live.operation)
+            push._wake(live.operation)
         if operation is not None and live.pushes:
             self.tell("sent", live.pushes[0])
         if live.operation.is_final:
@@ -472,7 +471,7 @@ class Holder:
         """End the wait for a push. With a journal it is followed on."""
         live = self.live.get(push.intent or "")
         if live is not None and live.row.key is None:
-            self.settle(push, outcomes.in_doubt(push.request, live.row))
+            self.report(live.row, [push])
             return
         trouble = None
         if live is not None:
@@ -480,7 +479,9 @@ class Holder:
             live.pushes.remove(push)
             if self.journal is None and not live.pushes:
                 self.drop(live)
-        self.settle(push, outcomes.expired(push.request, push.operation, waited, trouble))
+        name = f"{outcomes.name_of(push.request)} (push {push.key})"
+        error = outcomes.wait_expired(name, waited, operation=push.operation, trouble=trouble)
+        self.fail(push, OutcomeStatus.PENDING, error)
 
     def seen(self, key: str, what: PushOperation | IntegrationError) -> None:
         """Note a state of a push, or the error because of which it is not polled any more."""
@@ -497,7 +498,7 @@ class Holder:
             else:
                 before, live.operation = live.operation, what
                 for push in live.pushes:
-                    push._seen(what)
+                    push._wake(what)
                 if before and before.raw_status != what.raw_status and live.pushes:
                     self.tell("changed", live.pushes[0])
         except Exception as crash:
@@ -523,9 +524,7 @@ class Holder:
             if self.stopped is None:
                 lost = "the final state of %s is not on record; it is polled again: %s"
                 logger.error(lost, live.row, error, extra=about(live.row))
-            for push in live.pushes:
-                standing = outcomes.standing(push.request, new, self.wire.dialect, live.operation)
-                self.settle(push, standing)
+            self.report(new, live.pushes, live.operation)
             live.pushes.clear()
             self.drop(live)
             if isinstance(error, StoreUnavailable) and not self.closing:
@@ -540,15 +539,24 @@ class Holder:
     def _done(self, live: Live, fresher: Fresher) -> None:
         """Give everyone who waits the outcome of a row that is DONE."""
         self.drop(live)
-        for push in live.pushes:
-            if push.outcome is None:
-                dialect = self.wire.dialect
-                self.settle(push, outcomes.standing(push.request, live.row, dialect, fresher))
-            elif live.operation is not None:
-                push.operation = live.operation
-                self.tell("found", push)
+        told = [push for push in live.pushes if push.outcome is not None]
+        self.report(live.row, live.pushes, fresher)
+        for push in told if live.operation is not None else ():
+            push.operation = live.operation
+            self.tell("found", push)
 
     # Outcomes and events
+
+    def report(self, row: Row, pushes: Iterable[Push], fresher: Fresher = None) -> None:
+        """Give those of *pushes* that have none the outcome that *row* decides by now."""
+        for push in [one for one in pushes if one.outcome is None]:
+            self.settle(push, outcomes.standing(push.request, row, self.wire.dialect, fresher))
+
+    def fail(self, push: Push, status: OutcomeStatus, error: IntegrationError) -> None:
+        """Give *push* an outcome that no row decides."""
+        last = push.operation if status is OutcomeStatus.PENDING else None
+        outcome = PushOutcome(status=status, request=push.request, operation=last, error=error)
+        self.settle(push, outcome)
 
     def settle(self, push: Push, outcome: PushOutcome) -> None:
         """Give *push* its outcome, unless it has one."""
@@ -583,7 +591,7 @@ class Holder:
         self,
         live: Live,
         error: IntegrationError,
-        how: Callable[[PushRequest, IntegrationError], PushOutcome] = outcomes.refused,
+        unsent: OutcomeStatus = OutcomeStatus.REJECTED,
     ) -> None:
         """Hold a push no longer. What a caller here has asked for and has not left, never will."""
         row = live.row
@@ -594,13 +602,10 @@ class Holder:
         if is_unsent and not goes_on and row.version >= 0:
             self.note(live, Event.REFUSED, error=str(error))
         self.drop(live)
+        if not (goes_on or is_unsent):
+            self.report(row, live.pushes)
         for push in [one for one in live.pushes if one.outcome is None]:
-            if goes_on:
-                self.settle(push, outcomes.pending(push.request, push.operation, error))
-            elif is_unsent:
-                self.settle(push, how(push.request, error))
-            else:
-                self.settle(push, outcomes.in_doubt(push.request, row))
+            self.fail(push, OutcomeStatus.PENDING if goes_on else unsent, error)
 
     def begin(self) -> IntegrationError | None:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
@@ -688,7 +693,7 @@ class Holder:
             self.leave(live, error)
         held = {push for live in self.live.values() for push in live.pushes}
         for push in self.unsettled - held:
-            self.settle(push, outcomes.pending(push.request, push.operation, error))
+            self.fail(push, OutcomeStatus.PENDING, error)
 
     # Tasks
 

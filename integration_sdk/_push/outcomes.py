@@ -60,11 +60,7 @@ Fresher = PushOperation | IntegrationError | None
 
 
 def checked(request: PushRequest) -> PushRequest:
-    """Return *request* unchanged.
-
-    Raises:
-        ConfigurationError: It is not a `PushRequest`.
-    """
+    """Return *request*, or raise ConfigurationError if it is none."""
     if not isinstance(request, PushRequest):
         raise ConfigurationError(
             f"the coordinator takes PushRequest values, not {type(request).__name__}"
@@ -195,7 +191,6 @@ def take_up(before: Row, row: Row) -> bool:
 
 
 def has_ended(row: Row, status: PushStatus) -> bool:
-    """Whether the push has ended with *status*."""
     return row.result is Result.ENDED and row.status == status
 
 
@@ -260,12 +255,16 @@ def standing(
             return final(request, operation, dialect)
         case State.DONE if row.result is Result.REFUSED:
             error = fresher if isinstance(fresher, IntegrationError) else _refusal(row)
-            return refused(request, error)
+            return PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
         case State.OPEN:
+            operation = recorded_operation(row)
             goes_on = WaitExpired("the push was Pending when it was last seen")
-            return pending(request, recorded_operation(row), goes_on)
+            return PushOutcome(
+                status=OutcomeStatus.PENDING, request=request, operation=operation, error=goes_on
+            )
         case State.QUEUED if not row.ghosts:
-            return pending(request, None, NotSent("not sent yet; a later run will send it"))
+            later = NotSent("not sent yet; a later run will send it")
+            return PushOutcome(status=OutcomeStatus.PENDING, request=request, error=later)
         case State.QUEUED | State.SENDING | State.LOST | State.DOUBT | State.DONE:
             return in_doubt(request, row)
         case other:
@@ -283,7 +282,7 @@ def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> P
     """Return the outcome of a push that is final."""
     error = None
     if operation.status is not PushStatus.SUCCESS:
-        error = PushFailed(f"{_name(request)} {_how(operation, dialect)}", operation=operation)
+        error = PushFailed(f"{name_of(request)} {_how(operation, dialect)}", operation=operation)
     return PushOutcome(
         status=_ending(operation.status), request=request, operation=operation, error=error
     )
@@ -340,16 +339,6 @@ def may_pass(error: IntegrationError | None) -> bool:
     return isinstance(error, AccountExpired | Unauthorized | TooManyRequests | ServiceUnavailable)
 
 
-def refused(request: PushRequest, error: IntegrationError) -> PushOutcome:
-    """Return the outcome of a push that does not exist: it was refused or never sent."""
-    return PushOutcome(status=OutcomeStatus.REJECTED, request=request, error=error)
-
-
-def invalid(request: PushRequest, error: IntegrationError) -> PushOutcome:
-    """Return the outcome of a record that was not sent."""
-    return PushOutcome(status=OutcomeStatus.INVALID, request=request, error=error)
-
-
 def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
     """Return the outcome of a push whose answer was lost and that could not be identified.
 
@@ -365,7 +354,7 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
     cause = lost_by(row).rstrip(".")
     todo = _ABANDONED if row.result is Result.ABANDONED else _undecided(row)
     error = PushInDoubt(
-        f"{_name(request)} may or may not have been pushed: {cause}. {seen}. {todo}",
+        f"{name_of(request)} may or may not have been pushed: {cause}. {seen}. {todo}",
         intent=row.id,
         candidates=row.candidates,
     )
@@ -388,29 +377,6 @@ def _undecided(row: Row) -> str:
     return f"It is not resent automatically: check the platform, then decide about intent {row.id}"
 
 
-def pending(
-    request: PushRequest, operation: PushOperation | None, error: IntegrationError
-) -> PushOutcome:
-    """Return the outcome of a push for which the wait has ended."""
-    return PushOutcome(
-        status=OutcomeStatus.PENDING, request=request, operation=operation, error=error
-    )
-
-
-def expired(
-    request: PushRequest,
-    operation: PushOperation | None,
-    waited: float,
-    trouble: IntegrationError | None,
-) -> PushOutcome:
-    """Return the outcome of a push whose wait has ended; *trouble*: of the last poll."""
-    key = operation.push_operation_key if operation else "(no key)"
-    error = wait_expired(
-        f"{_name(request)} (push {key})", waited, operation=operation, trouble=trouble
-    )
-    return pending(request, operation, error)
-
-
 def wait_expired(
     name: str,
     waited: float,
@@ -428,7 +394,8 @@ def wait_expired(
     return error
 
 
-def _name(request: PushRequest) -> str:
+def name_of(request: PushRequest) -> str:
+    """Return the name of a push for messages."""
     return push_name(request.data_type, request.reference, request.company_id)
 
 

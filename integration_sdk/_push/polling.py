@@ -66,7 +66,7 @@ class Polls:
         exact: Whether fractions are read as Decimal.
 
     Attributes:
-        strangers: Called with the key of each notification for which no push is followed.
+        strangers: Called with the key of each notification for which no push is followed here.
     """
 
     def __init__(

@@ -67,17 +67,13 @@ class Push:
 
     # For the coordinator
 
-    def _wake(self) -> None:
-        """Let all awaiting tasks look again."""
+    def _wake(self, seen: PushOperation | None = None) -> None:
+        """Let all awaiting tasks look again; *seen*: the state that the service has answered."""
+        self.operation = seen or self.operation
         waiters, self._waiters = self._waiters, None
         for future in waiters or ():
             if not future.done():
                 future.set_result(None)
-
-    def _seen(self, operation: PushOperation) -> None:
-        """Set the state that the service has answered with."""
-        self.operation = operation
-        self._wake()
 
     def _wait_for(self, seconds: float, expire: Callable[[Push, float], Any]) -> None:
         """Call *expire* when so many seconds have passed, unless there is an outcome by then."""
@@ -91,12 +87,9 @@ class Push:
             self._timer = None
 
     def _settle(self, outcome: PushOutcome) -> None:
-        """Set the outcome unless there is one, and wake all awaiting tasks."""
         self._end_wait()
-        if self.outcome is None:
-            self.outcome = outcome
-            self.operation = outcome.operation or self.operation
-        self._wake()
+        self.outcome = outcome
+        self._wake(outcome.operation)
         if self._on_outcome:
             self._on_outcome(self)
             self._on_outcome = None

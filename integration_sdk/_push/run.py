@@ -20,6 +20,8 @@ from collections.abc import (
 )
 from typing import Final, Literal
 
+from attrs import Factory, define, field
+
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.holder import Holder
 from integration_sdk._push.outcomes import checked
@@ -37,39 +39,34 @@ AHEAD: Final = 64
 companies that it refuses for now: otherwise one refused company would stop the pushes of all."""
 
 
+@define(eq=False)
 class Run:
     """The state of one call of `Coordinator.run`."""
 
-    def __init__(
-        self,
-        holder: Holder,
-        places: asyncio.Semaphore,
-        held_back: HeldBack,
-        *,
-        max_open: int,
-        wait: float | None,
-        ordered: bool,
-        raise_on: RaiseOn,
-        total: int | None,
-    ) -> None:
-        self._holder, self._places, self._held_back = holder, places, held_back
-        self._unconsumed = asyncio.Semaphore(max_open)
-        self._wait, self._ordered, self._raise_on, self._total = wait, ordered, raise_on, total
-        self._feeder: asyncio.Task[None] | None = None
-        self._pulled = 0  # requests taken from the input
-        self._under_way = 0  # pushes without an outcome
-        self._handed_out = 0  # outcomes given to the caller
-        self._stopped = False  # nothing more is pulled
-        self._abandoned = False  # nothing more is consumed
-        self._failure: BaseException | None = None
-        self._early: dict[int, PushOutcome] = {}
-        self._ready: deque[PushOutcome] = deque()
-        self._news = asyncio.Event()
-        self._on_outcome = self._outcome_arrived  # one bound method for all pushes
+    holder: Holder
+    places: asyncio.Semaphore
+    held_back: HeldBack
+    wait: float | None
+    ordered: bool
+    raise_on: RaiseOn
+    total: int | None
+    _unconsumed: asyncio.Semaphore = field(init=False)
+    _feeder: asyncio.Task[None] | None = None
+    _pulled: int = 0  # requests taken from the input
+    _under_way: int = 0  # pushes without an outcome
+    _handed_out: int = 0  # outcomes given to the caller
+    _stopped: bool = False  # nothing more is pulled
+    _failure: BaseException | None = None
+    _early: dict[int, PushOutcome] = Factory(dict)
+    _ready: deque[PushOutcome] = Factory(deque)
+    _news: asyncio.Event = Factory(asyncio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self._unconsumed = asyncio.Semaphore(self.holder.options.max_open)
 
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
         """Yield outcomes until the input is exhausted and every request has its outcome."""
-        holder, total = self._holder, self._total
+        holder, total = self.holder, self.total
         if why := holder.begin():
             raise fresh_copy(why)
         first: Exception | None = None
@@ -86,19 +83,16 @@ class Run:
                 self._unconsumed.release()
                 self._handed_out += 1
                 first = first or outcome.error
-                if self._raise_on == "first":
+                if self.raise_on == "first":
                     outcome.raise_for_status()
                 yield outcome
         finally:
-            self._abandoned = True
-            self._ready.clear()
-            self._early.clear()
             self.stop()
         if self._failure:
             raise self._failure
         if holder.stopped:
             raise fresh_copy(holder.stopped)
-        if first and self._raise_on == "end":
+        if first and self.raise_on == "end":
             raise first
 
     async def _some(self) -> bool:
@@ -115,21 +109,20 @@ class Run:
         try:
             while not self._stopped:
                 await self._unconsumed.acquire()
-                await self._places.acquire()
+                await self.places.acquire()
                 has_place = True
                 while not self._has_room():
-                    self._holder.room.clear()
-                    await self._holder.room.wait()
+                    self.holder.room.clear()
+                    await self.holder.room.wait()
                 request = await anext(input_, None)
                 if request is None:
                     break
-                push = Push(
-                    request, number=self._pulled, wait=self._wait, on_outcome=self._on_outcome
-                )
+                on_outcome = self._outcome_arrived
+                push = Push(request, number=self._pulled, wait=self.wait, on_outcome=on_outcome)
                 has_place = False  # its outcome frees it
                 self._pulled += 1
                 self._under_way += 1
-                self._holder.accept(push)
+                self.holder.accept(push)
         except asyncio.CancelledError as error:
             if not self._stopped:  # the input has awaited something that was cancelled
                 self._failure = self._failure or error
@@ -137,17 +130,17 @@ class Run:
             self._failure = self._failure or error
         finally:
             if has_place:
-                self._places.release()
+                self.places.release()
             self._stopped, self._feeder = True, None
-            self._holder.runs.discard(self.stop)
+            self.holder.runs.discard(self.stop)
             self._news.set()
             await input_.aclose()
 
     def _has_room(self) -> bool:
-        waiting = self._holder.waiting
+        waiting = self.holder.waiting
         if waiting >= AHEAD:
-            companies = self._holder.companies
-            refused = [companies[name] for name in self._held_back() if name in companies]
+            companies = self.holder.companies
+            refused = [companies[name] for name in self.held_back() if name in companies]
             waiting -= sum(company.waiting for company in refused)
         return waiting < AHEAD
 
@@ -160,16 +153,14 @@ class Run:
             self._feeder.cancel()
 
     def _outcome_arrived(self, push: Push) -> None:
-        self._places.release()
+        self.places.release()
         self._under_way -= 1
         outcome = push.outcome
-        if outcome is None or self._abandoned:
-            return
-        if self._ordered:
+        if outcome is not None and self.ordered:
             self._early[push.number] = outcome
             while (nxt := self._early.pop(self._handed_out + len(self._ready), None)) is not None:
                 self._ready.append(nxt)
-        else:
+        elif outcome is not None:
             self._ready.append(outcome)
         self._news.set()
 

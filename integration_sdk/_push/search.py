@@ -6,7 +6,7 @@ caller, and it is still looked for, rarely, because requests may arrive late and
 Nothing here sends a push again, unless the caller lets us (``in_doubt="resend"``) and no list shows
 it.
 
-**A search has a budget**, however often pushes are lost or notifications name unknown ones.
+**A search has a budget**, however often pushes are lost.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ FIRST: Final = 0.5
 RARELY: Final = 30.0
 """Seconds of the first pause once all that is left is in DOUBT; each is twice as long."""
 LONGEST: Final = 600.0
-AFTER_HINT: Final = 1.0
-RARER: Final = 0.1
-"""Seconds, or share of the time in doubt, between two listings that notifications bring forward."""
 BUDGET: Final = ((5, 10.0), (10, 60.0))
 """Listings of a company in so many seconds, at most.
 
@@ -80,7 +77,8 @@ class Search:
         pause, began, confirms = FIRST, loop.time(), False
         try:
             while company.doubtful and not self.holder.closing:
-                began = await self._next(company, loop.time() + pause, began)
+                if await self._is_news(company, loop.time() + pause):
+                    began = loop.time()  # it begins anew with each lost answer
                 await self._look(company)
                 # What rests on a list that lacks something has to be seen twice.
                 confirms = not confirms and any(map(_awaits_another, company.doubtful.values()))
@@ -98,29 +96,19 @@ class Search:
             if not any(one.doubtful for one in self.holder.companies.values()):
                 self.read.clear()
 
-    async def _next(self, company: Company, at: float, began: float) -> float:
-        """Wait for the next listing, which news brings forward; return since when it is searched.
-
-        That begins anew with each lost answer. A notification may name a push that has turned up:
-        the longer that is ago, the less it brings forward.
-        """
-        loop = asyncio.get_running_loop()
-        while (now := loop.time()) < at and not self.holder.closing:
+    async def _is_news(self, company: Company, at: float) -> bool:
+        """Wait for the next listing, which news brings forward; return whether there was any."""
+        is_news = False
+        while not self.holder.closing:
             try:
                 async with asyncio.timeout_at(at):
                     await company.news.wait()
             except TimeoutError:
                 break
             company.news.clear()
-            now = loop.time()
-            lost = (one for one in company.doubtful.values() if one.row.state is not State.DOUBT)
-            if any(one.finding is None for one in lost):
-                began, wait = now, FIRST
-            else:
-                last = company.listed[-1] if company.listed else now
-                wait = last + max(AFTER_HINT, RARER * (now - began)) - now
-            at = min(at, now + max(wait, self._budget(company)))
-        return began
+            is_news = True
+            at = min(at, asyncio.get_running_loop().time() + max(FIRST, self._budget(company)))
+        return is_news
 
     def _budget(self, company: Company) -> float:
         """Return the seconds until the budget allows another listing; workers share it."""
@@ -235,8 +223,7 @@ class Search:
             if waiting and self._may_resend(live):
                 self.holder.start(self._resend_missing(live))
                 continue
-            for push in waiting:
-                self.holder.settle(push, outcomes.in_doubt(push.request, live.row))
+            self.holder.report(live.row, waiting)
 
     def _may_resend(self, live: Live) -> bool:
         holder = self.holder
@@ -263,8 +250,7 @@ class Search:
                 error,
                 extra=about(live.row),
             )
-            for push in live.pushes:
-                self.holder.settle(push, outcomes.in_doubt(push.request, live.row))
+            self.holder.report(live.row, live.pushes)
 
     # Decisions
 
@@ -398,10 +384,10 @@ class Workers:
     async def open(self) -> None:
         """Take over what earlier runs have left; in a database, stay alive from now on."""
         holder = self.holder
-        holder.polls.strangers.add(self.hinted)
         if holder.journal is None:
             return
         if holder.journal.shared:
+            holder.polls.strangers.add(holder.journal.tell)
             holder.journal.listen(self._heard)
             await self.beat()
             self._keeper = holder.start(self._keep(holder.journal))
@@ -416,8 +402,8 @@ class Workers:
 
     def close(self) -> None:
         """Take over nothing more."""
-        self.holder.polls.strangers.discard(self.hinted)
-        if self._keeper is not None:
+        if self._keeper is not None and self.holder.journal is not None:
+            self.holder.polls.strangers.discard(self.holder.journal.tell)
             self._keeper.cancel()
 
     async def _keep(self, journal: Journal) -> None:
@@ -454,17 +440,9 @@ class Workers:
         for row in await journal.rows(ids=list(elsewhere)):
             for push in elsewhere.get(row.id, ()):
                 if row.key is not None and push.key is None:
-                    push._seen(outcomes.recorded_operation(row))
+                    push._wake(outcomes.recorded_operation(row))
             if row.is_done or row.state is State.DOUBT:
                 self.holder.join(row, elsewhere.pop(row.id, []))
-
-    def hinted(self, key: str) -> None:
-        """Note that push *key* may have changed, which is not followed here; tell the others."""
-        for company in self.holder.companies.values():
-            if company.doubtful:
-                company.news.set()  # it may be one of these
-        if self.holder.journal is not None:
-            self.holder.journal.tell(key)
 
     def _heard(self, key: str) -> None:
         if folded(key) in self.holder.keys:
