@@ -237,8 +237,9 @@ class Carriers:
         return listed or folded(key) in self.holder.keys or folded(key) in self.holder.owned
 
     def _may_replay(self, live: Live) -> bool:
-        keeps_key = self.holder.wire.replays and live.row.idempotency_key is not None
-        if not keeps_key or live.sent_at is None:
+        wire = self.holder.wire
+        keeps_key = wire.replays and live.row.idempotency_key is not None
+        if not keeps_key or live.sent_at is None or wire.speaks_another:
             return False
         loop, wall = live.sent_at  # the loop's clock stands still while a machine sleeps
         passed = max(asyncio.get_running_loop().time() - loop, time.time() - wall)

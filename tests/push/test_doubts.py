@@ -121,20 +121,14 @@ async def test_a_push_of_an_earlier_snapshot_is_told_by_its_echo(journal: Any) -
     assert outcomes[0].status is SUCCESS
 
 
-@pytest.mark.parametrize("whose", ["client", "coordinator"])
-async def test_a_push_in_doubt_that_turns_up_late_is_told(whose: str) -> None:
-    """A notification about a push that nobody follows lets it be found, and followed, once."""
+async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
+    """It is found within ten minutes and followed, and its callers are told once."""
     service, events = fated("swallowed"), list[PushEvent]()
-    async with (
-        service.client() as client,
-        client.coordinator(journal=Journal(), on_event=events.append) as pushes,
-    ):
+    async with coordinator(service, journal=Journal(), on_event=events.append) as pushes:
         push = await pushes.submit(named())
         assert (await push).status is IN_DOUBT
         late = service.add(record={"number": 1})
-        await asyncio.sleep(5)
-        (client if whose == "client" else pushes).notify(late.key)
-        await asyncio.sleep(20)
+        await asyncio.sleep(620)
         assert (await pushed(pushes, named())).status is SUCCESS
 
     assert [event.push for event in events if event.what == "found"] == [push]
@@ -213,10 +207,7 @@ async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
     assert service.count("list") - lists > 30
 
 
-@pytest.mark.parametrize("notified", [True, False])
-async def test_a_doubt_that_nobody_decides_costs_less_and_less(
-    connect: Connect, notified: bool
-) -> None:
+async def test_a_doubt_that_nobody_decides_costs_little(connect: Connect) -> None:
     """Others push all day, and each search goes back over all of that: a quota is soon spent."""
     service = fated(ever="swallowed")
     client = await connect(service)
@@ -224,50 +215,23 @@ async def test_a_doubt_that_nobody_decides_costs_less_and_less(
         assert (await pushed(pushes)).status is IN_DOUBT
         for _ in range(2):
             before = searches(service)
-            for each in range(DAY // (30 if notified else 600)):
-                if notified:
-                    pushes.notify(f"push-{each}-of-another-process")
-                    await asyncio.sleep(30)
-                else:
-                    await asyncio.gather(listed(client, service), asyncio.sleep(600))
+            for _ in range(DAY // 600):
+                await asyncio.gather(listed(client, service), asyncio.sleep(600))
             assert searches(service) - before <= 200
 
 
 async def test_a_push_that_turns_up_hours_later_is_found() -> None:
-    """Rarer is not never: it is found when its time in doubt has grown by a tenth."""
+    """Rarer is not never: within ten minutes."""
     service = fated("swallowed")
     async with coordinator(service) as pushes:
         push = await pushes.submit(request())
         await push
-        for _ in range(10):
-            pushes.notify("another process's")
-            await asyncio.sleep(HOUR)
+        await asyncio.sleep(10 * HOUR)
         late = service.add(record={"number": 0})
-        await asyncio.sleep(5)
-        pushes.notify(late.key)
-        await asyncio.sleep(1.1 * HOUR)
+        await asyncio.sleep(620)
 
         assert push.operation
         assert (push.key, push.operation.status) == (late.key, "Success")
-
-
-async def test_notifications_begin_one_search_and_none_for_what_is_known() -> None:
-    """The search that waits for its time serves all that come until then."""
-    service = fated("swallowed", takes=lambda _: 1.0)
-    async with coordinator(service) as pushes:
-        await pushed(pushes, request(0))
-        known = await pushed(pushes, request(1))
-        await asyncio.sleep(100)
-        counts = []
-        for key in (str(known.key), "another process's"):
-            before = service.count()
-            for _ in range(30):
-                pushes.notify(key)
-                await asyncio.sleep(1)
-            counts.append(service.count() - before)
-
-    assert counts[0] <= 1  # a search that was due
-    assert 2 <= counts[1] <= 4
 
 
 @pytest.mark.parametrize(
@@ -399,7 +363,7 @@ DECISIONS: list[dict[str, Any]] = [{"decision": "resend"}, {"decision": "abandon
 @pytest.mark.parametrize("decision", DECISIONS, ids=str)
 async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) -> None:
     """Not what nobody knows, what was found meanwhile, or anything once the block was left."""
-    service = fated("swallowed", takes=lambda _: 60.0)
+    service = fated("swallowed", takes=lambda _: 300.0)
     async with coordinator(service, exclusive=True, patience=2.0) as pushes:
         with pytest.raises(ConfigurationError, match="nobody"):
             await pushes.decide("nobody", **decision)
@@ -407,8 +371,7 @@ async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) ->
         push = await pushes.submit(request(1))
         await push
         service.add(record={"number": 1})
-        pushes.notify("somebody's")
-        await asyncio.sleep(10)
+        await asyncio.sleep(100)
         with pytest.raises(ConfigurationError, match="only about a push that is IN_DOUBT"):
             await pushes.decide(str(push.intent), **decision)
     with pytest.raises(ClientClosed):

@@ -42,16 +42,14 @@ async def quiet(service: Service) -> bool:
     return service.count() == before
 
 
-async def test_leaving_the_block_drains_by_default(caplog: pytest.LogCaptureFixture) -> None:
-    """Everything open has its outcome then; who waits for an offline platform is told so."""
+async def test_leaving_the_block_drains_by_default() -> None:
+    """Everything open has its outcome then, also that of a platform that was offline for hours."""
     async with coordinator(Service(lambda _: 7 * 3600.0)) as pushes:
         await collect(pushes.run(requests(3), wait=10.0))
         push = await pushes.submit(request(4))
 
     assert push.outcome
     assert push.outcome.status is OutcomeStatus.SUCCESS
-    waits = [message for message in caplog.messages if "waits for 1 pushes" in message]
-    assert len(waits) == 6  # after 5 minutes, 15, 35, 75, 155 and 315
 
 
 async def test_leaving_the_block_without_waiting() -> None:
@@ -156,8 +154,7 @@ async def test_a_push_found_late_is_let_go_of_with_the_block(
         push = await pushes.submit(named())
         assert (await push).status is OutcomeStatus.IN_DOUBT
         service.add(record={"number": 1})
-        pushes.notify("somebody's")
-        await asyncio.sleep(50)
+        await asyncio.sleep(100)
         assert push.key
         assert pushes.progress.open == 1
 
