@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from contextvars import Context
+from functools import partial
 from math import inf
 from typing import Any, Final
 from uuid import uuid4
@@ -135,14 +136,10 @@ class Carriers:
 
     async def _send(self, live: Live, call: Request) -> Reply:
         """Send *live*, on record first."""
-
-        async def record() -> None:
-            live.company.line = None  # its turn has come; another carrier waits for the next
-            self.pump(live.company)
-            await self._record_sending(live)
-
         try:
-            return await self.holder.wire.service.send_once(call, before=record)
+            return await self.holder.wire.service.send_once(
+                call, before=partial(self._record_sending, live)
+            )
         except Moved:
             raise
         except Exception as error:
@@ -160,6 +157,8 @@ class Carriers:
             raise
 
     async def _record_sending(self, live: Live) -> None:
+        live.company.line = None  # its turn has come; another carrier waits for the next
+        self.pump(live.company)
         if self.holder.stopped or self.holder.closing:
             raise NotSent(LEFT_BEHIND)
         if self.holder.journal and self.holder.journal.silent_for > self.holder.journal.lease - 1:

@@ -244,15 +244,16 @@ class Polls:
         async with asyncio.TaskGroup() as passes:
             while schedule.pushes or self._running:
                 self._wake.clear()
+                self._until = inf
                 while self._running < self.limits.at_once:
-                    if (company := schedule.pop_due(self._now())) is None:
+                    company = schedule.pop_due(self._now())
+                    if isinstance(company, float):
+                        self._until = company
                         break
                     if company.pushes and not company.busy:
                         company.busy = True
                         self._running += 1
                         passes.create_task(self._pass(company))
-                is_full = self._running >= self.limits.at_once
-                self._until = inf if is_full else schedule.next_timer(self._now())
                 try:
                     async with asyncio.timeout_at(min(self._until, self._now() + 3600.0)):
                         await self._wake.wait()

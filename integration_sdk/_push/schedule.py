@@ -262,18 +262,17 @@ class Schedule:
             self._timers_set += 1
             heappush(self._timers, (at, self._timers_set, company))
 
-    def next_timer(self, now: float) -> float:
-        """Return when a company has to be looked at."""
+    def pop_due(self, now: float) -> PolledCompany | float:
+        """Return a company that has to be looked at, or when one has to be."""
         timers = self._timers
         while timers and timers[0][2].due != timers[0][0]:
             heappop(timers)  # the company has another time by now
-        return max(timers[0][0], now + self._wait_for_rate(now)) if timers else inf
-
-    def pop_due(self, now: float) -> PolledCompany | None:
-        """Return a company that has to be looked at, if any."""
-        if self.next_timer(now) > now:
-            return None
-        company = heappop(self._timers)[2]
+        if not timers:
+            return inf
+        at = timers[0][0] if timers[0][0] > now else now + self._wait_for_rate(now)
+        if at > now:
+            return at
+        company = heappop(timers)[2]
         company.due = inf
         return company
 
