@@ -64,6 +64,8 @@ async def run(arguments: Sequence[str]) -> int:
     except display.Interrupted as error:
         return _failed(error, display.INTERRUPTED)
     except IntegrationError as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # `| head` has seen enough
+            return display.NOT_ALL
         return _failed(error, display.NOT_ALL)
     except OSError as error:  # a port that is in use, a help text on a full disk
         display.discard(sys.stdout)

@@ -37,7 +37,7 @@ def show(text: str) -> None:
         print(printable(text), flush=True)
     except OSError as error:
         discard(sys.stdout)
-        raise IntegrationError(f"standard output cannot be written: {error.strerror}") from None
+        raise IntegrationError(f"standard output cannot be written: {error.strerror}") from error
 
 
 def note(text: str) -> None:

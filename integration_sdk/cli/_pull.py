@@ -83,16 +83,16 @@ async def pull(
                 looking.cancel()
     receipt = Receipt(units=units)
     if not quiet:
-        note(f"{receipt.rows:,} records of {len(units)} units written")
+        note(f"Records written: {receipt.rows:,}; units: {len(units)}")
         for reason, names in receipt.skipped.items():
-            note(f"{len(names)} companies {reason}: {', '.join(names[:3])}")
+            more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+            note(f"Companies {reason}: {', '.join(names[:3])}{more}")
     if receipt.errors:
-        note(f"{len(receipt.errors)} units are not complete. {_AGAIN}")
+        note(f"Units that are not complete: {len(receipt.errors)}. {_AGAIN}")
     return NOT_ALL if receipt.errors else 0
 
 
 async def _look(job: Pull, live: Progress) -> None:
-    """Show how far *job* is, until cancelled."""
     task = live.add_task("Pulling", total=None, note="")
     while True:
         seen = job.progress

@@ -87,7 +87,6 @@ async def _described(client: Client, wanted: RecordOptions, *, must: bool) -> Pu
 async def _forecast(
     lines: Lines, wanted: RecordOptions, described: PushOptions | None, store: Store | None
 ) -> dict[str, Any]:
-    """Return what a push of *lines* would do."""
     on_record: dict[str | None, str] = {}
     if store is not None:
         async with store:
@@ -98,7 +97,7 @@ async def _forecast(
     async for number, line in lines:
         reference = None
         try:
-            request = wanted.request(number, line)
+            request = wanted.request(line)
             reference = request.reference
             refuse(described.check(request.record) if described else [])
         except InvalidRecord as error:
@@ -113,9 +112,10 @@ async def _forecast(
 
 
 def _show(found: dict[str, Any]) -> None:
-    show(f"{found['new']:,} would be sent, with a request each; polls are for many at a time")
+    show(f"To send: {found['new']:,}, with a request each; polls are for many at a time")
     for state, count in sorted(found["known"].items()):
-        show(f"{count:,} would not: {state}")
-    show(f"{len(found['refused']):,} are refused")
+        show(f"On record, {state}: {count:,}")
+    show(f"Refused: {len(found['refused']):,}")
     for one in found["refused"]:
-        show(f"  line {one['line']} {one['reference'] or ''}: {'; '.join(one['errors'])}")
+        name = f" {one['reference']}" if one["reference"] else ""
+        show(f"  line {one['line']}{name}: {'; '.join(one['errors'])}")

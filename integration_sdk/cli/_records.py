@@ -65,7 +65,6 @@ class Lines:
         self._file.close()
 
     def stop(self) -> None:
-        """Yield no more lines."""
         self._stopped = True
         self._pipe.feed_eof()
 
@@ -115,13 +114,13 @@ class RecordOptions:
 
     _seen: Counter[str] = field(init=False, factory=Counter)
 
-    def request(self, number: int, line: bytes) -> PushRequest:
+    def request(self, line: bytes) -> PushRequest:
         """Return the push request for a line.
 
         Raises:
             InvalidRecord: The line holds no record, or the record has no value at a given path.
         """
-        record = _record(number, line)
+        record = _record(line)
         record_id = self.update_id and _name(record, self.update_id, "--update-id")
         named = self.reference and _name(record, self.reference, "--reference")
         return PushRequest(
@@ -143,14 +142,14 @@ class RecordOptions:
         return f"{name}.{self._seen[name]}" if self._seen[name] > 1 else name
 
 
-def _record(number: int, line: bytes) -> dict[str, Any]:
+def _record(line: bytes) -> dict[str, Any]:
     if not _OBJECT.match(line):  # not decoded: a file that is one list may be larger than memory
         shown = line[:200].strip()[:40].decode(errors="replace")
-        raise InvalidRecord(f"line {number} is not a JSON object: {shown}. {FORMAT}")
+        raise InvalidRecord(f"this is not a JSON object: {shown}. {FORMAT}")
     try:
         record: dict[str, Any] = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
-        raise InvalidRecord(f"line {number} is not JSON: {error}") from None
+        raise InvalidRecord(f"this is not JSON: {error}") from None
     return record
 
 

@@ -98,7 +98,7 @@ class Run:
         """Yield a request for each line, and report those that hold no record."""
         async for number, line in lines:
             try:
-                request = options.request(number, line)
+                request = options.request(line)
             except InvalidRecord as error:
                 self._write(OutcomeStatus.INVALID, line=number, errors=[str(error)])
             else:
@@ -137,13 +137,11 @@ class Run:
         return ", ".join(said) or "nothing to do"
 
     def stop(self, why: str) -> None:
-        """Read no more lines."""
         self.stopped = self.stopped or why
         if self.lines:
             self.lines.stop()
 
     def interrupt(self) -> None:
-        """Read no more lines, and wait for open pushes."""
         self.interrupted = True
         if self.lines:
             self.lines.stop()

@@ -71,7 +71,6 @@ class Sandbox:
         dialect: ``document`` (the interface document's) or ``published`` (today's public API).
         api_key: None for one made from the seed.
         free_plan: An account of the free plan: 50 companies, a sync a day, 365 days.
-        account_age_days: Age of the account at the start.
         legacy_removed: Whether, or after which day, the legacy bank endpoints are gone.
         push_seconds: Least and most seconds that asynchronous platforms take for a push.
         daily_quota: Requests a day; more are refused. None: the ``published`` dialect counts them
@@ -101,7 +100,6 @@ class Sandbox:
         dialect: DialectName = "document",
         api_key: str | None = None,
         free_plan: bool = False,
-        account_age_days: float = 0,
         legacy_removed: bool | date = REMOVAL,
         push_seconds: tuple[float, float] = (0.05, 0.3),
         daily_quota: int | None = None,
@@ -121,6 +119,10 @@ class Sandbox:
         self.requests = self._server.seen
         self.notifications = self._notifier.deliveries
         self._bound: int | None = None
+
+    def __repr__(self) -> str:
+        where = self.base_url if self._bound is not None else "not started"
+        return f"Sandbox({where}, {len(self.companies)} companies, {len(self.pushes)} pushes)"
 
     async def start(self) -> Self:
         """Start to listen. OSError if the port is taken."""

@@ -152,7 +152,6 @@ class _Maker:
         self._ids = books.ids(f"{kind}/{account}" if is_booked else kind)
 
     def record(self, n: int, *, full: bool = False) -> bytes:
-        """Return the *n*-th record as JSON; a *full* one lacks none of its properties."""
         chance = self._books.chance(self._kind, self._account, n)
         known = self._known(n, chance)
         record = _invented("", self._shape, known, n, chance, full=full)

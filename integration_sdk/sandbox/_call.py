@@ -88,7 +88,6 @@ class Clock:
 
     @property
     def is_running(self) -> bool:
-        """Whether it follows a loop."""
         return self._loop is not None
 
     def now(self) -> float:
@@ -141,7 +140,6 @@ class Answer:
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] = NOTHING) -> Answer:
-    """*value* as JSON."""
     return Answer(status, encode(value), headers)
 
 
@@ -154,7 +152,6 @@ class Problem:
     validator: str | None = None
 
     def body(self) -> dict[str, str]:
-        """The entry as the service writes it; parts that are None are left out."""
         entry = {"itemId": self.item, "message": self.message, "validatorName": self.validator}
         return {name: value for name, value in entry.items() if value is not None}
 
@@ -198,7 +195,6 @@ def bad_request(item: str, message: str, validator: str = "Request") -> Refused:
 
 
 def not_found(what: str) -> Refused:
-    """404 for a thing that is not there."""
     return Refused(404, f"NotFound: {what}")
 
 
@@ -266,7 +262,6 @@ class Call:
 
     @property
     def now(self) -> float:
-        """The service's time."""
         return self.clock.now()
 
     def param(self, name: str) -> str | None:
@@ -285,7 +280,6 @@ class Call:
         return number
 
     def json_object(self) -> dict[str, Any]:
-        """The body as a JSON object, or 400."""
         try:
             value = decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:

@@ -68,7 +68,6 @@ async def get_options(service: Service, call: Call) -> Answer:
     f"POST {K}/push/{BANK}",
 )
 async def push(service: Service, call: Call) -> Answer:
-    """Create, replace or delete a record: a push operation, normally Pending."""
     if call.method == "PUT" and call.param("forceUpdate") not in _FLAGS:
         raise bad_request("forceUpdate", "forceUpdate is true or false")
     return _push(service, call, call.method)
@@ -93,7 +92,6 @@ async def attach(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}/push")
 async def list_pushes(service: Service, call: Call) -> Answer:
-    """A page of the company's pushes, the most recent first."""
     company = _company(service, call)
     until = call.now - call.world.list_lag if call.world.list_lag else inf
     recorded = service.ledger.of_company(company.id, until=until)
@@ -122,7 +120,6 @@ async def list_companies(service: Service, call: Call) -> Answer:
 
 @route("POST /companies")
 async def create_company(service: Service, call: Call) -> Answer:
-    """A company without connections; 402 beyond the plan's limit."""
     name, description = _naming(call.json_object())
     if service.settings.free_plan and len(service.companies) >= FREE_COMPANIES:
         message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
@@ -160,7 +157,6 @@ async def get_connection(service: Service, call: Call) -> Answer:
 
 @route("POST /profile/syncSettings")
 async def set_sync_settings(service: Service, call: Call) -> Answer:
-    """204; 402 for a schedule that the plan does not allow."""
     settings = call.json_object()
     entries = settings.get("settings", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -186,10 +182,9 @@ async def set_sync_settings(service: Service, call: Call) -> Answer:
     f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
 )
 async def list_records(service: Service, call: Call) -> Answer:
-    """A page of records, of bank accounts, or of the transactions of one."""
     if "custom" in call.names:
         return listed(call, [], encode)
-    return await _records(service, call).answer(call)
+    return _records(service, call).answer(call)
 
 
 @route(
@@ -235,7 +230,6 @@ async def get_attachments(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}/data/info")
 async def get_info(service: Service, call: Call) -> Answer:
-    """What the platform says of the company itself."""
     return answer({"companyName": _company(service, call).name, "baseCurrency": "GBP"})
 
 
@@ -283,7 +277,6 @@ async def get_data_status(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}/data/history", f"GET {C}/data/history/{{datasetId}}")
 async def get_history(service: Service, call: Call) -> Answer:
-    """A page of the company's refreshes, oldest first, or one of them."""
     refreshes = service.refreshes_of(_company(service, call))
     if "datasetId" not in call.names:
         return listed(call, refreshes, lambda one: encode(one.body(call.now)))

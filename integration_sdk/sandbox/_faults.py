@@ -88,23 +88,22 @@ class NotReady(Answering, tag="not_ready"):
 
     seconds: Duration | None = None
 
-    def window(self) -> tuple[float, float]:
-        return 0.0, inf if self.seconds is None else self.seconds
+    def lasts(self) -> float:
+        return inf if self.seconds is None else self.seconds
 
     def reply(self) -> Answer:
         raise Refused(409, "Conflict: the data set is not ready")
 
 
 class Unavailable(Answering, tag="unavailable"):
-    """503 for *seconds* of the service's time, beginning in *delay*; None for good."""
+    """503 for *seconds* of the service's time; None for good."""
 
     seconds: Duration | None = None
-    delay: Duration = 0.0
     retry_after: RetryAfter | None = None
     in_front: ClassVar[bool] = True
 
-    def window(self) -> tuple[float, float]:
-        return self.delay, inf if self.seconds is None else self.delay + self.seconds
+    def lasts(self) -> float:
+        return inf if self.seconds is None else self.seconds
 
     def reply(self) -> Answer:
         raise Refused(503, headers=_retry_after(self.retry_after))
@@ -170,7 +169,7 @@ class ConcurrencyLimit(Fault, tag="concurrency_limit"):
     outermost: ClassVar[bool] = True  # so that time spent in other faults counts as work
     limits: ClassVar[bool] = True
 
-    def check(self, service: Service) -> None:
+    def __post_init__(self) -> None:
         if self.total is None and self.per_company is None:
             raise ValueError("say total= or per_company=, at least 1")
 
@@ -360,6 +359,9 @@ class Faults:
         self._chance = random.Random(f"{service.settings.seed}/faults")
         self._rules: list[Rule] = []
 
+    def __repr__(self) -> str:
+        return f"Faults({', '.join(map(str, self.listed()))})"
+
     def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules)
 
@@ -381,13 +383,12 @@ class Faults:
     def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
         """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
         fault = checked(msgspec.structs.asdict(fault), type(fault))
-        fault.check(self._service)
         matches = matcher(fault, samples(self._service.settings.dialect))
-        chance, now = random.Random(self._chance.random()), self._service.clock.now()
-        since, until = (now + seconds for seconds in fault.window())
+        chance = random.Random(self._chance.random())
+        until = self._service.clock.now() + fault.lasts()
         outermost = outermost or fault.outermost
         in_front = in_front or outermost or fault.in_front
-        rule = Rule(fault, self._service, chance, matches, in_front, since, until)
+        rule = Rule(fault, chance, matches, in_front, until)
         self._rules.insert(0 if outermost else len(self._rules), rule)
         return rule
 

@@ -41,7 +41,6 @@ KEPT_SECONDS = 90 * 60
 
 
 def check_key(service: Service, call: Call) -> None:
-    """Refuse a *call* that is not authorized by the API key."""
     scheme, _, credential = call.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic" or credential.strip() != service.credential:
         problem = Problem("Authorization", "The API key is incorrect", "Authentication")
@@ -53,8 +52,6 @@ class Front:
 
     def __init__(self, service: Service, faults: Faults) -> None:
         self._service, self._faults, self._replays = service, faults, Replays()
-        left = (FREE_DAYS - service.settings.account_age_days) * DAY
-        self._expires = service.clock.now() + left
         self._day, self._used = -1, 0
 
     async def respond(self, call: Call) -> Answer:
@@ -87,7 +84,7 @@ class Front:
 
     async def _admitted(self, call: Call) -> Answer:
         settings = self._service.settings
-        if settings.free_plan and call.now > self._expires:
+        if call.now > self._service.expires:
             message = f"Account expired: the free account is older than {FREE_DAYS} days"
             raise Refused(402, problems=[Problem(None, message)])
         within = partial(self._faults.through, respond=self._called, in_front=False)

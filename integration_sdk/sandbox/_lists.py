@@ -40,20 +40,17 @@ Page = tuple[int, int]
 
 
 def wanted_page(call: Call) -> Page:
-    """Return the page that *call* requests, or 400."""
     number = call.whole("page", MAXIMUM_PAGE, "Paging") or 1
     size = call.whole("pageSize", MAXIMUM_PAGE_SIZE, "Paging") or DEFAULT_PAGE_SIZE
     return number, min(size, call.world.page_size_cap)
 
 
 def items_of(page: Page) -> slice:
-    """Return where the items of *page* are in the list."""
     number, size = page
     return slice((number - 1) * size, number * size)
 
 
 def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> Answer:
-    """Return the page envelope around *rows*, each a JSON item."""
     envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
     number, size = page
     links = {"self": call.path, "current": _href(call, number, size)}
@@ -97,8 +94,7 @@ def listed(
         search, rows = Search(query, order_by), list(map(write, items))
         if rows:
             search.check([*rows, rare])
-        values = search.read(rows)
-        items = [items[n] for n in search.ordered(search.matching(values), values)]
+        items = [items[n] for n in search.ordered(search.read(rows))]
     return page_answer(call, page, len(items), map(write, items[items_of(page)]))
 
 
@@ -210,12 +206,9 @@ class Search:
         kinds = self._kinds
         return [tuple(map(_comparable, self._find(row), kinds)) for row in rows]
 
-    def matching(self, records: Sequence[Values], first: int = 0) -> list[int]:
-        """Return the numbers of the *records* that match; they are numbered from *first*."""
-        return [number for number, values in enumerate(records, first) if self._test(values)]
-
-    def ordered(self, numbers: list[int], records: Sequence[Values]) -> list[int]:
-        """Return *numbers* in the order of their records; those without the value come first."""
+    def ordered(self, records: Sequence[Values]) -> list[int]:
+        """Return the numbers of the *records* that match, in order; without the value, first."""
+        numbers = [number for number, values in enumerate(records) if self._test(values)]
         if self._is_ordered:
             numbers.sort(key=lambda number: _rank(records[number][-1]), reverse=self._descending)
         return numbers

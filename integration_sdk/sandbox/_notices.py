@@ -211,7 +211,6 @@ class Notifier:
         self._changed.set()
 
     async def _run(self) -> None:
-        """Send each letter at its time."""
         self._changed = asyncio.Event()  # of this loop
         while True:
             self._changed.clear()

@@ -76,19 +76,16 @@ class Operation:
 
     @property
     def deadline(self) -> float:
-        """When it times out; infinite without ``timeoutInMinutes``."""
         if self.timeout_minutes is None:
             return inf
         return self.requested + self.timeout_minutes * 60
 
     @property
     def end(self) -> float:
-        """When its state becomes final."""
         return min(self.ends, self.deadline)
 
     @property
     def record(self) -> Any:
-        """The record that was sent, or None."""
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
     @property
@@ -186,7 +183,6 @@ class Ledger:
         return list(islice(reversed(self._by_key.values()), count))
 
     def record(self, operation: Operation) -> None:
-        """Add *operation*."""
         self._by_key[operation.key] = operation
         self._of_company[operation.company].append(operation)
         self.on_push(operation)

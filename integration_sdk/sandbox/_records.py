@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from itertools import chain
@@ -34,7 +33,6 @@ class Source:
 
 
 def stored(rows: Sequence[bytes], sample: bytes | None = None) -> Source:
-    """Return a source of *rows* that are kept in memory."""
     numbers: dict[str, int] = {}
 
     def number(identifier: str) -> int | None:
@@ -48,9 +46,8 @@ def stored(rows: Sequence[bytes], sample: bytes | None = None) -> Source:
 class DataSet:
     """The records of one kind in one company's books, in the service's order.
 
-    Records that are pushed, updated, inserted or deleted are kept beside those of the source. A
-    filtered or ordered read shows the list as it was when the read began; it yields to other tasks
-    meanwhile, and what it found is kept for the next pages.
+    Records that are pushed, updated, inserted or deleted are kept beside those of the source. What
+    a filtered or ordered read has found is kept for its next pages.
     """
 
     def __init__(self, source: Source) -> None:
@@ -67,7 +64,7 @@ class DataSet:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for start in range(0, len(self), SLICE):
-            yield from map(decode, self._rows(self._order[start : start + SLICE], self._written))
+            yield from map(decode, self._rows(self._order[start : start + SLICE]))
 
     def ids(self) -> list[str]:
         """The identifiers of all records, in order."""
@@ -76,7 +73,7 @@ class DataSet:
     def get(self, identifier: str) -> bytes | None:
         """The record *identifier* as JSON."""
         number = self.number(identifier)
-        return None if number is None else self._rows([number], self._written)[0]
+        return None if number is None else self._rows([number])[0]
 
     def number(self, identifier: str) -> int | None:
         """The number of the record *identifier*, which it keeps; None if there is none."""
@@ -84,7 +81,6 @@ class DataSet:
         return number if number is not None and number in self._order else None
 
     def sample(self) -> bytes:
-        """Return an example of the records in this list, as JSON."""
         return self._source.sample or next(iter(self._source.rows(0, 1)), b"{}")
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -127,40 +123,34 @@ class DataSet:
             raise LookupError(f"there is no record {identifier}")
         return number
 
-    def _rows(self, numbers: Sequence[int], written: Mapping[int, bytes]) -> Sequence[bytes]:
+    def _rows(self, numbers: Sequence[int]) -> Sequence[bytes]:
         rows, count = self._source.rows, self._source.count
         if isinstance(numbers, range) and numbers.stop <= count and not self._is_edited:
             return rows(numbers.start, numbers.stop)
-        return [written.get(number) or rows(number, number + 1)[0] for number in numbers]
+        return [self._written.get(number) or rows(number, number + 1)[0] for number in numbers]
 
-    async def answer(self, call: Call) -> Answer:
-        """Return the requested page, filtered by ``query`` and ordered by ``orderBy``."""
+    def answer(self, call: Call) -> Answer:
         page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
-        if not query and not order_by:
-            rows = self._rows(self._order[items_of(page)], self._written)
-            return page_answer(call, page, len(self), rows)
-        key, written = (self._version, query, order_by), dict(self._written)
-        if key not in self._selections:
-            self._selections[key] = await self._selected(Search(query, order_by), written)
-            if len(self._selections) > SELECTIONS_KEPT:
-                del self._selections[next(iter(self._selections))]
-        chosen = self._selections[key]
-        return page_answer(call, page, len(chosen), self._rows(chosen[items_of(page)], written))
+        chosen: Sequence[int] = self._order
+        if query or order_by:
+            key = self._version, query, order_by
+            if key not in self._selections:
+                self._selections[key] = self._selected(Search(query, order_by))
+                if len(self._selections) > SELECTIONS_KEPT:
+                    del self._selections[next(iter(self._selections))]
+            chosen = self._selections[key]
+        return page_answer(call, page, len(chosen), self._rows(chosen[items_of(page)]))
 
-    async def _selected(self, search: Search, written: Mapping[int, bytes]) -> Sequence[int]:
-        """Return the numbers of the records that *search* finds, in its order."""
-        order, version, source = self._order[:], self._version, self._source
+    def _selected(self, search: Search) -> Sequence[int]:
+        order, source = self._order, self._source
         others = () if source.sample else source.rows(0, source.count)
-        search.check(chain([self.sample()], written.values(), others))
+        search.check(chain([self.sample()], self._written.values(), others))
         # `changed_since` asks for each page with another query, for the same names.
-        key = version, search.names
-        known = self._known[1] if self._known[0] == key else []
-        chosen: list[int] = []
-        for start in range(0, len(order), SLICE):
-            if start >= len(known):
-                known += search.read(self._rows(order[start : start + SLICE], written))
-            chosen += search.matching(known[start : start + SLICE], start)
-            await asyncio.sleep(0)
-        if len(known) <= MOST_KNOWN:
-            self._known = key, known
-        return array("q", [order[place] for place in search.ordered(chosen, known)])
+        key = self._version, search.names
+        values = self._known[1] if self._known[0] == key else []
+        if not values:
+            for start in range(0, len(order), SLICE):
+                values += search.read(self._rows(order[start : start + SLICE]))
+        if len(values) <= MOST_KNOWN:
+            self._known = key, values
+        return array("q", [order[place] for place in search.ordered(values)])

@@ -14,7 +14,7 @@ from attrs import define, field
 from msgspec import Meta
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, World
-from integration_sdk.sandbox._service import Count, Seconds, Service, Whole
+from integration_sdk.sandbox._service import Count, Seconds, Whole
 
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
@@ -47,15 +47,11 @@ class Fault(msgspec.Struct, kw_only=True, tag_field="fault", omit_defaults=True)
     # Whether it looks at each call in order to refuse some; its hits are what it refused.
     limits: ClassVar[bool] = False
 
-    def window(self) -> tuple[float, float]:
-        """Return from and until when it applies, in seconds after it was set."""
-        return -inf, inf
-
-    def check(self, service: Service) -> None:
-        """Raise ValueError if it cannot work."""
+    def lasts(self) -> float:
+        """Return how many seconds of the service's time it lasts."""
+        return inf
 
     def world(self, rule: Rule, world: World) -> World:
-        """Return the *world* as it changes it for one call."""
         return world
 
     async def act(self, rule: Rule, call: Call, proceed: Proceed) -> Answer:
@@ -69,25 +65,21 @@ class Rule:
 
     Attributes:
         in_front: Whether it acts in front of the service, not within.
-        since: Service time from which it has an effect.
         until: Service time from which it has none any more.
         hits: Number of calls it has applied to; those it refused, if it limits.
         counts: What the fault counts.
     """
 
     fault: Fault
-    service: Service = field(repr=False)
     chance: random.Random = field(repr=False)
     matches: Callable[[Call], bool] = field(repr=False)
     in_front: bool
-    since: float
     until: float
     hits: int = 0
     counts: dict[object, float] = field(factory=lambda: defaultdict(float), repr=False)
     _seen: int = 0
 
     def is_over(self, now: float) -> bool:
-        """Return whether it will not apply to any more calls."""
         return now >= self.until or self.hits >= (self.fault.times or inf)
 
     def draw(self, seconds: Seconds) -> float:
@@ -99,7 +91,7 @@ class Rule:
 
     def applies(self, call: Call) -> bool:
         """Return whether it applies to *call*, and count the call if so."""
-        if call.now < self.since or self.is_over(call.now) or not self.matches(call):
+        if self.is_over(call.now) or not self.matches(call):
             return False
         self._seen += 1
         if self._seen <= self.fault.skip or self.chance.random() >= self.fault.probability:

@@ -192,11 +192,9 @@ class Connection:
 
     @property
     def platform(self) -> str:
-        """Name of the platform."""
         return self.package.name
 
     def body(self) -> dict[str, Any]:
-        """The connection as the service shows it."""
         created, key = iso(self.created), self.package.key
         values = {"id": self.id, "key": key, "platform": self.platform, "created": created}
         return body("connection", **values, integration=self.package.id, status=self.status)
@@ -213,7 +211,6 @@ class Company:
     connections: list[Connection] = field(factory=list)
 
     def body(self) -> dict[str, Any]:
-        """The company as the service shows it."""
         created, connections = iso(self.created), [one.body() for one in self.connections]
         return body(
             "company",
@@ -228,7 +225,6 @@ class Company:
         )
 
     def connection(self, connection_id: str) -> Connection | None:
-        """The connection *connection_id* of this company."""
         return next((one for one in self.connections if one.id == connection_id), None)
 
 

@@ -91,7 +91,6 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
     dialect: DialectName
     api_key: Annotated[str, Meta(min_length=1)] | None
     free_plan: bool
-    account_age_days: Duration
     legacy_removed: bool | date
     push_seconds: Span
     daily_quota: Whole | None
@@ -112,7 +111,6 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def checked_settings(**given: Any) -> Settings:
-    """Return the settings *given*; ValueError names one that cannot be."""
     settings = checked(given, Settings)
     for kind in settings.records:
         if list_name(kind) not in DATA_TYPES:
@@ -120,8 +118,6 @@ def checked_settings(**given: Any) -> Settings:
     if settings.free_plan and settings.companies > FREE_COMPANIES:
         held = f"the free plan holds {FREE_COMPANIES}"
         raise ValueError(f"companies cannot be {settings.companies}: {held}")
-    if settings.account_age_days and not settings.free_plan:
-        raise ValueError("account_age_days needs free_plan: no other account expires")
     return settings
 
 
@@ -154,6 +150,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         seed = settings.seed
         self.settings, self.clock = settings, Clock(settings.starts)
+        self.expires = self.clock.now() + FREE_DAYS * DAY if settings.free_plan else inf
         self.chance, self._keys = random.Random(f"{seed}/pushes"), random.Random(f"{seed}/keys")
         self.api_key = settings.api_key or f"sandbox-{new_uuid(random.Random(f'{seed}/key'))}"
         self.credential = b64encode(self.api_key.encode()).decode()
@@ -175,13 +172,11 @@ class Service:
         return refused.answer(new_uuid(self.chance))
 
     def company(self, company_id: str) -> Company:
-        """The company *company_id*, or 404."""
         if company_id not in self.companies:
             raise not_found(f"there is no company {company_id}")
         return self.companies[company_id]
 
     def connection(self, company_id: str, connection_id: str) -> Connection:
-        """The connection *connection_id* of that company, or 404."""
         connection = self.company(company_id).connection(connection_id)
         if connection is None:
             raise not_found(f"company {company_id} has no connection {connection_id}")
@@ -276,14 +271,12 @@ class Service:
         return operation
 
     def shape(self, connection: Connection, data_type: str) -> Shape:
-        """Return the shape of records that can be pushed as *data_type*, or 404."""
         shape = connection.package.shapes.get(list_name(data_type))
         if shape is None:
             raise not_found(f"{connection.platform} cannot be pushed {data_type}")
         return shape
 
     def bring_online(self, connection: Connection) -> None:
-        """Bring an offline platform back; it then processes its pending pushes."""
         now = self.clock.now()
         self.ledger.settle(now)
         connection.online = True

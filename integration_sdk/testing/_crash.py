@@ -85,7 +85,6 @@ class CrashTest:
             raise ConfigurationError(str(error)) from None
 
     def make_sandbox(self) -> Sandbox:
-        """Return the sandbox of a round, not started."""
         return Sandbox(**{**SMALL, "seed": self.seed, **self.sandbox})
 
     async def run(

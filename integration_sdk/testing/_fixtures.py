@@ -37,7 +37,6 @@ async def integration_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[S
 
 
 def _called(make: Callable[..., T], marker: pytest.Mark) -> T:
-    """Call *make* with a marker's arguments."""
     try:
         return make(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:

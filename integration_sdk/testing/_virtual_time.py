@@ -53,7 +53,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def jump(self, seconds: float) -> None:
-        """Move the clock *seconds* ahead."""
         self._now += seconds
         # asyncio runs timers before time() + 1 ns, which after half a year is time() as a float.
         if self._now + 1e-9 == self._now:
@@ -75,14 +74,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     # Below: asyncio's methods that wait for something outside the loop; each is counted.
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
-        """Connect *sock*; the clock waits."""
         with self._time_stands_still("connection attempt"):
             await super().sock_connect(sock, address)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run *func* in a thread; the clock waits."""
         future = super().run_in_executor(executor, func, *args)
         self._outside["thread"] += 1
         future.add_done_callback(lambda _: self._outside.subtract(["thread"]))

@@ -142,6 +142,13 @@ async def test_a_full_disk_under_stdout_is_one_line(
     assert done.stderr.endswith(f"{FULL[command]}\n")
 
 
+async def test_a_reader_that_has_seen_enough_is_no_error(sandbox: Sandbox) -> None:
+    """`companies | head -1` says nothing more."""
+    done = await run("companies", sandbox=sandbox, redirect="| sleep 0 2>&1")
+
+    assert done.stderr == ""
+
+
 async def test_without_stdout_nothing_is_begun(sandbox: Sandbox) -> None:
     """A closed stdout is wrong usage, in one line, of every command."""
     done = await run("demo", sandbox=sandbox, redirect=">&-")

@@ -246,7 +246,7 @@ async def test_a_dry_run_says_what_a_push_would_do(
     assert (found["new"], found["known"]) == (6, {"repeated": 1})
     assert [one["line"] for one in found["refused"]] == [7, 9]
     assert "lineItems" in found["refused"][0]["errors"][0]
-    assert shown.stdout.startswith("6 would be sent, ")
+    assert shown.stdout.startswith("To send: 6, ")
     assert "line 7 INV-7: lineItems" in shown.stdout
     assert (was_made, sent, posts(sandbox)) == (False, 0, found["new"])
     assert (then["new"], then["known"]) == (0, {"Success": 7})

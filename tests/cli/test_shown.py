@@ -157,10 +157,10 @@ async def test_a_pull_prints_a_line_a_unit_and_the_last_line_on_stderr(tmp_path:
     assert (done.code, quiet.code, some.code) == (0, 0, 0)
     assert len(done.stdout.splitlines()) == 2
     assert all(line.endswith(": 10 records") for line in done.stdout.splitlines())
-    assert done.stderr == "20 records of 2 units written\n"
+    assert done.stderr == "Records written: 20; units: 2\n"
     assert [one["rows"] for one in quiet.lines] == [0, 0]
     assert quiet.stderr == ""
-    assert some.stderr == "10 records of 1 units written\n"
+    assert some.stderr == "Records written: 10; units: 1\n"
 
 
 async def test_a_unit_that_fails_is_named_and_exits_with_1(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_unit_that_fails_is_named_and_exits_with_1(tmp_path: Path) -> No
 
     assert done.code == 1
     assert "answered 403" in done.stdout
-    assert done.stderr.splitlines()[-1].startswith("1 units are not complete")
+    assert done.stderr.splitlines()[-1].startswith("Units that are not complete: 1. Run the same")
 
 
 COLUMNS = 100
@@ -224,4 +224,4 @@ async def test_a_terminal_has_one_live_line(tmp_path: Path, command: str) -> Non
     assert all(len(one) <= COLUMNS for one in live)
     assert len({one.split()[0] for one in live}) == 1
     assert len(results) >= {"pull": 1, "push": 5}[command]
-    assert shown[-1].startswith({"pull": "4,000 records", "push": "5 SUCCESS"}[command])
+    assert shown[-1].startswith({"pull": "Records written: 4,000", "push": "5 SUCCESS"}[command])

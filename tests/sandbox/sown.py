@@ -31,10 +31,10 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox_routes",
         "_comparable",
     ),
-    "a search shows records of different moments": Fault(
+    "a search shows a list that has changed since": Fault(
         "sandbox/_records.py",
-        "dict(self._written)",
-        "self._written",
+        "self._version, query, order_by",
+        "query, order_by",
         "sandbox_lists",
         "DataSet.answer",
     ),

@@ -151,7 +151,8 @@ async def test_the_free_plan_is_limited() -> None:
 
 async def test_a_free_account_expires_after_a_year() -> None:
     """ "Free account older than 365 days": any endpoint, Payment Required, no itemId."""
-    async with serving(free_plan=True, account_age_days=364.9) as http, serving() as paid:
+    async with serving(free_plan=True) as http, serving() as paid:
+        http.sandbox.clock.advance(days=364.9)
         before = await http.get("/companies")
         http.sandbox.clock.advance(hours=3)
         paid.sandbox.clock.advance(days=900)

@@ -72,7 +72,7 @@ status code=500 route='GET /companies/{id}/data/items' | items     | 500        
 status code=500 route='GET /companies/{id}/{x}/{y}/data' | items   | 200                 | 0 | 0
 A window of the service's time; calls before it use up nothing
 unavailable                                 | get +99999 get       | 503 503             | 2 | 0
-unavailable seconds=60 delay=30             | get +31 get +60 get  | 200 503 200         | 1 | 0
+unavailable seconds=60                      | get +59 get +2 get   | 503 503 200         | 2 | 0
 not_ready seconds=10 route=/invoices        | invoices items +11 invoices | 409 200 200  | 1 | 0
 One address, however it is spelt; pushes are made and read by key all the same
 no_push_list                                | list list/ push items | 404 404 200 200    | 2 | 1
@@ -238,6 +238,7 @@ async def test_rules_are_listed_and_ended() -> None:
         after = await told(http, ["get"])
     assert entries[0] == {"fault": "status", "code": 500, "route": "^GET /companies$", "hits": 1}
     assert entries[1] == {"fault": "latency", "seconds": [0.0, 0.0], "times": 2, "hits": 1}
+    assert repr(faults) == "Faults()"
     assert after == [200]
 
 

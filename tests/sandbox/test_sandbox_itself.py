@@ -113,7 +113,6 @@ push_seconds=5 | push_seconds cannot be 5: Expected `\\(least, most\\)`
 daily_quota='many' | daily_quota cannot be
 legacy_removed='2023-04-10' | legacy_removed cannot be .* Expected `bool . date`
 starts='2024-01-01' | starts cannot be '2024-01-01': Expected `datetime . null`
-account_age_days=366 | account_age_days needs free_plan: no other account expires
 api_key='' | api_key cannot be '': Expected `str` of length >= 1
 """
 
@@ -148,6 +147,7 @@ async def test_it_can_be_started_again() -> None:
     await sandbox.stop()
     async with sandbox:
         assert [push.status for push in sandbox.pushes] == ["Success"]
+        assert repr(sandbox) == f"Sandbox({sandbox.base_url}, 3 companies, 1 pushes)"
 
 
 async def test_stopping_cuts_what_is_under_way() -> None:

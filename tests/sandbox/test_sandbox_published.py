@@ -184,7 +184,8 @@ async def test_kept_answers_stand_behind_key_and_limits() -> None:
             *(200, 401, 401, 200)
         ]
         assert len(http.sandbox.pushes) == 2
-    async with published(free_plan=True, account_age_days=366, daily_quota=2) as http:
+    async with published(free_plan=True, daily_quota=2) as http:
+        http.sandbox.clock.advance(days=366)
         assert await told(http, ("a", {})) == [402]
     async with published(daily_quota=2) as http:
         assert await told(http, *[("a", {})] * 3) == [200, 200, 429]
