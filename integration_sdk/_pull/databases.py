@@ -79,11 +79,10 @@ class DuckDb:
         return Unusable(f"{self} cannot be written: {error}")
 
     async def fetch(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        def work() -> list[tuple[Any, ...]]:
-            rows: list[tuple[Any, ...]] = self._db.execute(query, values).fetchall()
-            return rows
-
-        return await self._do(work)  # type: ignore[no-any-return]
+        rows: list[tuple[Any, ...]] = await self._do(
+            lambda: self._db.execute(query, values).fetchall()
+        )
+        return rows
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from integration_sdk._context import RequestContext
 from integration_sdk._handed_out import handed_out
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
-from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, TAKEN, UnitReader, open_sink
+from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, UnitReader, open_sink, read_here
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import Place, PullProgress, Receipt, Unit, UnitReceipt
 from integration_sdk.errors import (
@@ -52,7 +52,6 @@ class Pull:
     _units: list[Unit] = field(init=False, factory=list)
     _ended: list[UnitReceipt] = field(init=False, factory=list)
     _has_begun: bool = field(init=False, default=False)
-    _report: Callable[[UnitReceipt], object] = field(init=False, default=lambda _: None)
 
     def __attrs_post_init__(self) -> None:
         self._sink = open_sink(self._options)
@@ -68,8 +67,8 @@ class Pull:
         return self._receipt().__await__()
 
     async def _receipt(self) -> Receipt:
-        await self._run()
-        receipt = Receipt(units=tuple(self._ended))
+        async with aclosing(aiter(self)) as units:
+            receipt = Receipt(units=[unit async for unit in units])
         if failed := receipt.errors:
             what = "%d of %d units are not complete, see `errors` of the receipt: %s"
             logger.warning(what, len(failed), len(receipt.units), failed[0].error)
@@ -80,17 +79,19 @@ class Pull:
 
         Leaving the loop stops the pull; within `contextlib.aclosing`, it waits until it stopped.
         """
-        ended: asyncio.Queue[UnitReceipt | None] = asyncio.Queue()
-        self._report = ended.put_nowait
-        running = asyncio.create_task(self._run())
-        running.add_done_callback(lambda _: ended.put_nowait(None))
+        if self._has_begun:
+            raise ConfigurationError("a pull is run once: call client.pull() again")
+        self._has_begun = True
         try:
-            while (unit := await ended.get()) is not None:
-                yield unit
-            await running
+            await self._find_units(await self._sink.open())
+            async with aclosing(self._ends()) as ends:
+                async for unit in ends:
+                    self._ended.append(unit.receipt)
+                    yield unit.receipt
+        except OSError as error:
+            raise PullError(f"{self._sink} cannot be written: {error}") from error
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await self._sink.aclose()
 
     @property
     def progress(self) -> PullProgress:
@@ -110,64 +111,25 @@ class Pull:
 
     # The run
 
-    async def _run(self) -> None:
-        if self._has_begun:
-            raise ConfigurationError("a pull is run once: call client.pull() again")
-        self._has_begun = True
-        try:
-            await self._find_units(await self._sink.open())
-            left = []
-            for unit in self._units:
-                if unit.receipt.skipped or unit.receipt.error:
-                    self._note(unit)
-                else:
-                    left.append(unit)
-            if self._options.dask is None:
-                await self._read(left)
+    async def _ends(self) -> AsyncGenerator[Unit]:
+        left = []
+        for unit in self._units:
+            if unit.receipt.skipped or unit.receipt.error:
+                yield unit
             else:
-                await self._read_on_cluster(left)
-        except OSError as error:
-            raise PullError(f"{self._sink} cannot be written: {error}") from error
-        finally:
-            await self._sink.aclose()
+                left.append(unit)
+        async with aclosing(self._read(left)) as ends:
+            async for unit in ends:
+                yield unit
 
-    def _note(self, unit: Unit) -> None:
-        self._ended.append(unit.receipt)
-        self._report(unit.receipt)
-
-    async def _read_on_cluster(self, units: Sequence[Unit]) -> None:
+    def _read(self, units: Sequence[Unit]) -> AsyncGenerator[Unit]:
+        if self._options.dask is None:
+            return read_here(
+                UnitReader(self._context, self._sink, self._options, len(units)), units
+            )
         from integration_sdk._pull.dask import read_on_cluster  # noqa: PLC0415 - an extra
 
-        ends = read_on_cluster(self._context, self._options, units)
-        async with aclosing(ends):
-            async for unit in ends:
-                self._note(unit)
-
-    async def _read(self, units: Sequence[Unit]) -> None:
-        reader = UnitReader(self._context, self._sink, self._options, len(units))
-        waiting: asyncio.Queue[tuple[Unit, float]] = asyncio.Queue()
-        for unit in units:
-            waiting.put_nowait((unit, 0.0))
-        now = asyncio.get_running_loop().time
-
-        async def work() -> None:
-            while True:
-                unit, at = await waiting.get()
-                if reader.stopped_by is None:
-                    await asyncio.sleep(at - now())
-                    if await reader.read(unit):
-                        self._note(unit)
-                    else:
-                        waiting.put_nowait((unit, now() + TAKEN))
-                waiting.task_done()
-
-        async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(work()) for _ in range(min(reader.at_once, len(units)))]
-            await waiting.join()
-            for worker in workers:
-                worker.cancel()
-        if reader.stopped_by is not None:
-            raise reader.stopped_by
+        return read_on_cluster(self._context, self._options, units)
 
     # Units
 
@@ -199,7 +161,7 @@ class Pull:
         is_linked = company.get("dataConnections") != []
         if not self._is_below_connection(data_type):
             return [Unit(Place(data_type, id_), receipt, is_linked)]
-        books, units = Company(self._context, id_), []
+        books, units = Company(self._context, companyId=id_), []
         try:
             connections = [one["id"] async for one in books.connections.list()]
             for connection_id in connections:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -172,11 +172,37 @@ class UnitReader:
     def _records(self, unit: Unit) -> Listing[Any]:
         data_type, company_id, connection_id, account_id = unit.place
         if connection_id:
-            connection = Company(self._context, company_id).connection(connection_id)
+            connection = Company(self._context, companyId=company_id).connection(connection_id)
             accounts = connection.bank_accounts
             return accounts.transactions(account_id) if account_id else connection.data(data_type)
         name = self._context.dialect.path_name(data_type)
         return Records(self._context, "data.list", companyId=company_id, dataType=name)
+
+
+async def read_here(reader: UnitReader, units: Sequence[Unit]) -> AsyncGenerator[Unit]:
+    """Read *units*; yield each as it ends. One that another process has is tried again later."""
+    turns = asyncio.Semaphore(reader.at_once)
+
+    async def read(unit: Unit) -> Unit | None:
+        while True:
+            async with turns:
+                if reader.stopped_by is not None:
+                    return None
+                if await reader.read(unit):
+                    return unit
+            await asyncio.sleep(TAKEN)
+
+    reading = [asyncio.create_task(read(unit)) for unit in units]
+    try:
+        for ending in asyncio.as_completed(reading):
+            if unit := await ending:
+                yield unit
+        if reader.stopped_by is not None:
+            raise reader.stopped_by
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

@@ -65,13 +65,19 @@ def _words(error: BaseException, _: Any) -> str:
 
 @lru_cache(4)
 def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
-    converter = Converter(detailed_validation=detailed)
-    for kind, read in _STRICT.items():
-        converter.register_structure_hook(kind, read)
+    converter = strict_converter(detailed=detailed)
     plain = _with_floats if numbers == "float" else lambda value: value
     converter.register_structure_hook_func(
         lambda kind: kind in {Any, object}, lambda value, _: plain(value)
     )
+    return converter
+
+
+def strict_converter(*, detailed: bool = False) -> Converter:
+    """Return a converter that coerces nothing; *detailed*, its errors say where."""
+    converter = Converter(detailed_validation=detailed)
+    for kind, read in _STRICT.items():
+        converter.register_structure_hook(kind, read)
     for is_one, build in (
         (_is_choice, _choice),
         (is_made, _build),
@@ -167,7 +173,7 @@ def _whole(value: Any, kind: Any) -> Any:
 
 
 def _float(value: Any, kind: Any) -> Any:
-    if type(value) in {int, Decimal}:
+    if type(value) in {int, float, Decimal}:
         return kind(value)
     raise _unfit(kind, value)
 

@@ -7,14 +7,13 @@ not read here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from integration_sdk._records.codec import Json, decode_json, parse_utc, without_halves
-from integration_sdk._records.writing import camel
+from integration_sdk._records.codec import Json, decode_json, without_halves
+from integration_sdk._records.writing import json_names
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import ErrorBody, Validation, ValidationItem
 
@@ -126,46 +125,37 @@ def is_error_body(value: object) -> bool:
 # The one cattrs converter
 
 
-def _strict(kind: type[T], *also: type) -> Callable[[Any, Any], T]:
-    """Return a hook that accepts only *kind*: cattrs would read "false" as True."""
+@cache
+def _converter() -> Converter:
+    """Return the converter, made on first use: a program that only reads lists needs none."""
+    from integration_sdk._records.building import strict_converter  # noqa: PLC0415 - heavy
+    from integration_sdk.models import PushStatus  # noqa: PLC0415 - for pushes only
 
-    def structure(value: Any, _: Any) -> T:
-        exact = isinstance(value, (kind, *also)) and (kind is bool or not isinstance(value, bool))
-        if not exact:
-            raise TypeError(f"expected {kind.__name__}, got {value!r:.80}")
-        return kind(value)  # type: ignore[call-arg]  # str, bool, int and Decimal all take one value
+    converter = strict_converter()
+    read_int: Any = converter.get_structure_hook(int)
 
-    return structure
+    def read_count(value: Any, kind: Any) -> int:
+        is_text = isinstance(value, str) and value.strip().lstrip("-").isdecimal()
+        return int(value) if is_text else read_int(value, kind)  # some platforms send a text
 
-
-def _read_int(value: Any, _: Any) -> int:
-    """Return an int, which some platforms send as a string; refuse anything else."""
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-        return int(value)
-    return _strict_int(value, int)
-
-
-def _read_choice(value: Any, _: Any) -> Any:
-    if value is not None and not isinstance(value, str | int | float | bool):
-        raise TypeError(f"expected a plain value, got {value!r:.80}")
-    return value
+    converter.register_structure_hook(int, read_count)
+    converter.register_structure_hook(PushStatus, _read_status)
+    converter.register_structure_hook(Validation, _read_validation)
+    converter.register_structure_hook_factory(
+        lambda kind: attrs.has(kind) and kind is not Validation, partial(_build, converter)
+    )
+    return converter
 
 
-_strict_int: Final = _strict(int)
+def _build(converter: Converter, model: Any) -> Callable[[Any, Any], Any]:
+    """Return what reads *model* from camelCase names, with unknown fields in ``extra``."""
+    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - heavy
 
-
-def _register(converter: Converter, model: type[Any]) -> None:
-    """Make *converter* read *model* from camelCase names, with unknown fields in ``extra``."""
-    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - with the first object
-
-    names = {attribute.name: camel(attribute.name) for attribute in attrs.fields(model)}
-    known = frozenset(theirs for ours, theirs in names.items() if ours != "extra")
-    overrides = {
-        ours: override(omit=True) if ours == "extra" else override(rename=theirs)
-        for ours, theirs in names.items()
-    }
     attrs.resolve_types(model)
-    build = make_dict_structure_fn(model, converter, **overrides)  # type: ignore[arg-type]  # cattrs' stub wants literals
+    names = {ours: theirs for ours, theirs in json_names(model).items() if ours != "extra"}
+    known = frozenset(names.values())
+    renamed: Any = {ours: override(rename=theirs) for ours, theirs in names.items()}
+    build = make_dict_structure_fn(model, converter, extra=override(omit=True), **renamed)
 
     def structure(value: Any, kind: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -175,14 +165,15 @@ def _register(converter: Converter, model: type[Any]) -> None:
         extra = {name: member for name, member in value.items() if name not in known}
         return attrs.evolve(built, extra=extra) if extra else built
 
-    converter.register_structure_hook(model, structure)
+    return structure
 
 
 def _read_status(value: Any, kind: type[PushStatus]) -> PushStatus:
     """Return the status. Assumed: new statuses may appear; an unknown one is not final."""
-    text = _strict(str)(value, str)
+    if not isinstance(value, str):
+        raise TypeError(f"expected a status, got {value!r:.80}")
     try:
-        return kind(text)
+        return kind(value)
     except ValueError:
         return kind.UNKNOWN
 
@@ -192,13 +183,11 @@ def _read_validation(value: Any, _: Any) -> Validation:
     if not isinstance(value, Mapping):
         return Validation(extra={"validation": value})
     known = {name: value.get(name) for name in ("errors", "warnings")}
-    items = {name: _read_items(part) for name, part in known.items() if isinstance(part, list)}
+    items = {
+        name: tuple(map(_read_item, part)) for name, part in known.items() if isinstance(part, list)
+    }
     extra = {name: part for name, part in value.items() if name not in items and part is not None}
     return Validation(**items, extra=extra)
-
-
-def _read_items(items: list[Any]) -> tuple[ValidationItem, ...]:
-    return tuple(_read_item(item) for item in items)
 
 
 def _read_item(item: Any) -> ValidationItem:
@@ -207,33 +196,3 @@ def _read_item(item: Any) -> ValidationItem:
     except _UNFIT:
         extra = {"item": item} if not isinstance(item, Mapping) else dict(item)
         return ValidationItem(message=str(extra.get("message", item)), extra=extra)
-
-
-@cache
-def _converter() -> Converter:
-    """Return the converter, made on first use: a program that only reads lists needs none."""
-    from cattrs import Converter  # noqa: PLC0415 - with the first object
-
-    from integration_sdk import models  # noqa: PLC0415 - with the first object
-
-    converter = Converter(detailed_validation=False)
-    for kind in (str, bool):
-        converter.register_structure_hook(kind, _strict(kind))
-    converter.register_structure_hook(int, _read_int)
-    converter.register_structure_hook(datetime, parse_utc)
-    converter.register_structure_hook(models.PushStatus, _read_status)
-    converter.register_structure_hook(str | int | float | bool | None, _read_choice)
-    converter.register_structure_hook(Validation, _read_validation)
-    for model in (
-        ValidationItem,
-        models.RecordRef,
-        models.OptionEntry,
-        models.OptionRule,
-        ErrorBody,
-        models.PushChange,
-        models.PushOperation,
-        models.OptionRules,
-        models.PropertyDescription,
-    ):
-        _register(converter, model)
-    return converter
