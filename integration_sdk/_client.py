@@ -27,6 +27,8 @@ from integration_sdk._http import (
     requests,
 )
 from integration_sdk._options_given import (
+    ENVIRONMENT_KEY,
+    ENVIRONMENT_URL,
     MIB,
     Check,
     ConnectionOptions,
@@ -34,6 +36,7 @@ from integration_sdk._options_given import (
     Leave,
     Numbers,
     PullOptions,
+    from_environment,
     given,
 )
 from integration_sdk._pacing import SharedRate
@@ -42,14 +45,11 @@ from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import PushEvent
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
 
 if TYPE_CHECKING:
     from integration_sdk._pull.pull import Pull
 
-ENVIRONMENT_KEY = "INTEGRATION_SDK_API_KEY"
-ENVIRONMENT_URL = "INTEGRATION_SDK_BASE_URL"
 THREE_TIMES: Final = RetryPolicy()
 _NOT_GIVEN: Any = NOTHING
 
@@ -78,8 +78,7 @@ class Client:
             variable ``INTEGRATION_SDK_BASE_URL``.
         dialect: The version of the service. Default: `Dialect.document`.
         timeout: Seconds for a call, or a page of a list, with all retries and waits; None for no
-            limit. Then the call raises `NotSent` or `AnswerLost`; if the service asks to wait for
-            longer, its error at once.
+            limit. If the service asks to wait for longer, its error is raised at once.
         read_timeout: Seconds without a byte of an answer after which it counts as lost; None for
             no limit. It matters only if *timeout* is longer.
         retry: How to retry reads, and writes that had no effect; None for no retries. By default
@@ -88,16 +87,14 @@ class Client:
             client slows down only when the service asks for it.
         per_company: Concurrent calls for one company, at most.
         connections: Concurrent calls, at most; reads and writes have this many connections each.
-        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``. It
-            sees host and port of the service, but neither key nor data. Proxy variables of the
-            environment are ignored.
+        proxy: URL of an HTTP proxy, such as ``http://user:password@proxy.example.com:3128``.
+            Proxy variables of the environment are ignored.
         ssl: An `ssl.SSLContext`, such as ``ssl.create_default_context(cafile=...)`` for a private
             CA. False checks no certificate, so that anyone on the way can read the API key.
         notified: True if you pass "Push status changed" notifications to `notify`. Polling then
             waits for them for a while; if none arrive, it polls as usual.
-        numbers: How to read fractions: "float", or "decimal" for exact values. It applies to
-            records, to the ``data`` of push operations and to `request`. In a model the types of
-            the fields decide.
+        numbers: How to read fractions: "float", or "decimal" for exact values. In a model the
+            types of the fields decide.
         connector: An aiohttp connector to use in place of *ssl* and *connections*, such as a
             ``TCPConnector`` with a resolver of your own. The client never closes it.
         middlewares: Client middlewares, passed to aiohttp.
@@ -134,11 +131,9 @@ class Client:
         on_call: Callable[[CallInfo], None] | None = None,
     ) -> None:
         # Hidden first, so that no traceback with local variables shows it.
-        api_key = hide(
-            _from_environment("api_key", ENVIRONMENT_KEY) if api_key is None else api_key
-        )
+        api_key = hide(from_environment("api_key", ENVIRONMENT_KEY) if api_key is None else api_key)
         if base_url is None:
-            base_url = _from_environment("base_url", ENVIRONMENT_URL)
+            base_url = from_environment("base_url", ENVIRONMENT_URL)
         options = given(ConnectionOptions, locals())
         session = Session(api_key=api_key, base_url=base_url, options=options)
         settings = CallOptions(timeout=timeout, read_timeout=read_timeout, retry=retry)
@@ -173,21 +168,12 @@ class Client:
             await self._context.session.aclose()
 
     @property
-    def dialect(self) -> Dialect:
-        """The version of the service that this client is for."""
-        return self._context.dialect
-
-    @property
     def companies(self) -> Companies:
         """All companies of the account."""
         return Companies(self._context, "companies.list")
 
     def company(self, company_id: str) -> Company:
-        """One company: its data, connections and pushes. Sends no request.
-
-        Raises:
-            ConfigurationError: The id is empty, or has characters that an id cannot have.
-        """
+        """One company: its data, connections and pushes. Sends no request."""
         return Company(self._context, companyId=company_id)
 
     @property
@@ -226,11 +212,9 @@ class Client:
         _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
             return await self._polls.wait_for(push, timeout=timeout)
-        if company_id is None:
-            raise ConfigurationError("to wait for a key, pass company_id= as well")
-        requests.segment("company_id", company_id)
-        requests.segment("push", push)
-        return await self._polls.wait(company_id, push, timeout=timeout)
+        for name, value in (("company_id", company_id), ("push", push)):
+            requests.segment(name, value)
+        return await self._polls.wait(str(company_id), push, timeout=timeout)
 
     def notify(self, key: str) -> None:
         """Poll push *key* now, because it may have changed. Any thread may call this.
@@ -262,13 +246,11 @@ class Client:
                     print(outcome.reference, outcome.status)
 
         Args:
-            journal: Where to record each push before it is sent: path of a file, a
-                ``postgresql://`` URL, or a `Store`; None keeps no record. A later run continues
-                what this one leaves. With a database, any number of processes may push at the
-                same time.
-            check: "options" checks each record against the push options. A record that breaks
-                them is INVALID, and not sent. Warnings are logged to ``integration_sdk.pushes``,
-                each kind once.
+            journal: Where to record each push before it is sent, for later runs to go on: path of
+                a file, a ``postgresql://`` URL (for any number of processes), or a `Store`; None
+                keeps no record.
+            check: "options" checks each record against the push options. One that breaks them is
+                INVALID, and not sent; warnings are logged, each kind once.
             max_open: Pushes without an outcome, at most; `Coordinator.submit` and
                 `Coordinator.run` wait while there are as many.
             leave: What the end of the block does with open pushes: "drain" waits for them,
@@ -279,8 +261,8 @@ class Client:
                 where the list of pushes leaves it out. The journal keeps no data.
             exclusive: True if nobody else pushes to the same connections and data types. The only
                 new push in the list must then be the one whose answer was lost.
-            patience: Seconds to search the list for a push whose answer was lost. While a
-                candidate is still Pending, the search takes up to 20 times as long.
+            patience: Seconds to search the list for a push whose answer was lost; up to 20 times
+                as long while a candidate is Pending.
             in_doubt: What to do with a push that no list settles: "ask" gives it the outcome
                 IN_DOUBT; "resend" sends some of them again (docs/guides/in-doubt.md). Then the
                 record exists twice if the first request reaches the service later.
@@ -289,9 +271,6 @@ class Client:
                 error, and a run ends with it: its open pushes are PENDING, the rest of its input
                 is untouched, and ``retry_at`` says when to come back.
 
-        Raises:
-            ConfigurationError: An option has a value that cannot work.
-
         Guides: docs/guides/push-many.md, in-doubt.md, web-service.md, worker.md.
         """
         options = given(CoordinatorOptions, locals())
@@ -299,7 +278,7 @@ class Client:
         return Coordinator(
             self._context,
             self._polls,
-            self.dialect,
+            self._context.dialect,
             options,
             base_url=self._context.session.base_url,
             held_back=self._context.session.held_back,
@@ -328,9 +307,8 @@ class Client:
     ) -> Pull:
         """Write the records of companies into files or a database.
 
-        Await it to get a `Receipt`, or iterate over its units as they end. A unit is one company's
-        records of one type. If a run was interrupted, the next one continues where it stopped.
-        Later runs read only what has changed.
+        Await it to get a `Receipt`, or iterate over its units (a company's records of one type) as
+        they end. The next run continues where one was interrupted, or reads what has changed.
 
         Args:
             data_types: Such as ``["invoices", "customers"]``.
@@ -347,14 +325,12 @@ class Client:
                 take about 100 MiB more.
             part_bytes: Bytes of records in a part, at most; fewer if many units share *max_bytes*.
             dask: Address of a Dask scheduler, or a ``distributed.Client``; see docs/guides/dask.md.
-                It needs the extra ``integration-sdk[dask]``, and ``INTEGRATION_SDK_API_KEY`` in
-                the environment of each worker.
+                It needs the extra ``integration-sdk[dask]``.
 
         Raises:
-            ConfigurationError: An argument is invalid. When awaited: the target holds something
+            ConfigurationError: An argument is invalid, or, when awaited, the target holds something
                 else, or there is no such company or data type.
             PullError: When awaited: the disk is full, or the cluster was lost.
-            PaymentRequired, Unauthorized: When awaited. What was read so far has been written.
         """
         options = given(PullOptions, locals())
         from integration_sdk._pull.pull import Pull  # noqa: PLC0415 - few programs need it
@@ -372,7 +348,6 @@ class Client:
     ) -> Any:
         """Call an endpoint that has no method here. Return the decoded JSON, or None if empty.
 
-        With *raw* it returns an `Answer`: status, headers and bytes, of a PDF for example.
         GET, HEAD and OPTIONS are retried like reads, other methods like writes.
 
         Args:
@@ -380,13 +355,11 @@ class Client:
             path: Path below the base URL, beginning with a slash.
             params: Query parameters.
             json: The body.
-            raw: Whether to return the answer as it came.
-
-        Raises:
-            ApiError: The service answered with an error.
+            raw: Whether to return an `Answer` instead: status, headers and bytes, as of a PDF.
         """
-        request = requests.custom(self.dialect, method, path, params=params, json=json, raw=raw)
-        return await (self._context.answer if raw else self._context.json)(request)
+        context = self._context
+        request = requests.custom(context.dialect, method, path, params=params, json=json, raw=raw)
+        return await (context.answer if raw else context.json)(request)
 
     def with_options(
         self,
@@ -408,9 +381,6 @@ class Client:
             retry: As for `Client`.
             priority: Which calls go first if some have to wait; None for each kind's default.
             headers: Sent with each request, beside those of the SDK.
-
-        Raises:
-            ConfigurationError: A setting cannot work.
         """
         options = {name: value for name, value in locals().items() if name != "self"}
         changes = {name: value for name, value in options.items() if value is not _NOT_GIVEN}
@@ -428,10 +398,3 @@ class Client:
     def quota(self) -> Quota | None:
         """The account's rate limits as the service last reported them; None before that."""
         return self._context.session.quota
-
-
-def _from_environment(argument: str, variable: str) -> str:
-    value = os.environ.get(variable, "")
-    if not value:
-        raise ConfigurationError(f"pass {argument}= or set the environment variable {variable}")
-    return value

@@ -33,6 +33,18 @@ LONGEST_QUERY: Final = 2048
 _MOST: Final = 2**50
 
 
+ENVIRONMENT_KEY: Final = "INTEGRATION_SDK_API_KEY"
+ENVIRONMENT_URL: Final = "INTEGRATION_SDK_BASE_URL"
+
+
+def from_environment(argument: str, variable: str) -> str:
+    """Return the value of *variable*, for an *argument* that was not given."""
+    value = os.environ.get(variable, "")
+    if not value:
+        raise ConfigurationError(f"pass {argument}= or set the environment variable {variable}")
+    return value
+
+
 T = TypeVar("T", bound=AttrsInstance)
 
 

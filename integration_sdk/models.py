@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from attrs import Factory, field, frozen
 
@@ -33,7 +33,7 @@ class Links:
 
 @frozen(kw_only=True)
 class ListPage(Generic[T_co]):
-    """One page of a list: a sequence of its items.
+    """One page of a list; iterate over it to get its items.
 
     Attributes:
         results: Up to ``page_size`` items, in the service's order.
@@ -58,18 +58,6 @@ class ListPage(Generic[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.results)
-
-    @overload
-    def __getitem__(self, index: int) -> T_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
-    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
-        return self.results[index]
-
-    @property
-    def total_pages(self) -> int:
-        """Number of pages of this size in the whole result set; 0 if it is empty."""
-        return -(-self.total_results // self.page_size) if self.page_size else 0
 
 
 @frozen(kw_only=True)
@@ -164,10 +152,7 @@ class PushStatus(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether a push with this status will no longer change."""
-        return self in _FINAL
-
-
-_FINAL = frozenset({PushStatus.SUCCESS, PushStatus.FAILED, PushStatus.TIMED_OUT})
+        return self not in (PushStatus.PENDING, PushStatus.UNKNOWN)
 
 
 @frozen(kw_only=True)
@@ -241,10 +226,6 @@ class PushOperation:
     changes: Sequence[PushChange] = field(default=(), eq=tuple)
     extra: Extra = Factory(dict)
 
-    def __attrs_post_init__(self) -> None:  # msgspec cannot read a default that looks at others
-        if not self.raw_status:
-            object.__setattr__(self, "raw_status", self.status.value)
-
     @property
     def key(self) -> str:
         """Short for ``push_operation_key``."""
@@ -264,34 +245,19 @@ class PushOperation:
 class PushRequest:
     """One record to push.
 
-    Example::
-
-        request = PushRequest(
-            company_id,
-            connection_id,
-            "suppliers",
-            {"supplierName": "Toft Timber", "status": "Active"},
-            reference="supplier-17",  # unique in your journal
-            natural_key="supplierName",
-        )
-
     Attributes:
         company_id: The company to push to.
         connection_id: Its connection.
         data_type: For example ``invoices``.
-        record: A mapping, or an instance of an attrs class, dataclass, pydantic model or msgspec
-            Struct. Mappings are sent as they are; with a journal and a reference, keys are sorted.
-            Instances are sent under the names that ``list(model=...)`` reads: ``due_date`` becomes
-            ``dueDate``.
+        record: A mapping, sent as it is, or an instance, sent under the names that
+            ``list(model=...)`` reads; see `Connection.push`.
         reference: Your own name for this push, unique in the journal. With a journal it is pushed
-            once, however often the program runs. Repeat it with the same record; the order of its
-            fields does not matter. A different record is a `ReferenceConflict`, unless the push
-            FAILED or was REJECTED: then the new record is pushed.
+            once, however often the program runs. A different record under the same reference is a
+            `ReferenceConflict`, unless the push FAILED or was REJECTED: then it is pushed.
         record_id: The record to update; None for a create.
         timeout_minutes: Minutes after which the service gives up on a Pending push.
-        natural_key: The field that identifies the record, in the service's spelling, such as
-            ``invoiceNumber``; a dotted path if it is nested. The SDK uses it to find the push again
-            if its answer is lost.
+        natural_key: The field that identifies the record, such as ``invoiceNumber``; a dotted path
+            if it is nested. It helps to find the push again if its answer is lost.
         delete: Whether to delete *record_id*; *record* is then None.
         attach: A file to attach to *record_id*, as ``(filename, content)`` or
             ``(filename, content, content_type)``; *record* is then None.
@@ -314,13 +280,10 @@ class PushRequest:
 class OutcomeStatus(StrEnum):
     """How a coordinator's push ended.
 
-    INVALID: refused by the SDK, not sent. REJECTED: refused by the service, no key. FAILED: refused
-    by the platform, with a key. In all three cases the record does not exist.
-
     Attributes:
         SUCCESS: The platform has the record: see ``outcome.key`` and ``outcome.operation``.
         FAILED: The platform refused the record; ``outcome.reasons`` says why. Push the corrected
-            record under the same reference.
+            record under the same reference. As with REJECTED and INVALID, it does not exist.
         TIMED_OUT: The service's deadline (``timeout_minutes``) passed. With some services the push
             may still take effect: look first, then push it again with `Coordinator.decide`.
         REJECTED: The service refused the request, or it was never sent; ``outcome.error`` says why.
@@ -341,9 +304,6 @@ class OutcomeStatus(StrEnum):
     INVALID = "INVALID"
     IN_DOUBT = "IN_DOUBT"
     PENDING = "PENDING"
-
-
-# Push options
 
 
 def _count(members: Sized) -> str:

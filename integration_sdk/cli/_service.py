@@ -8,7 +8,8 @@ from typing import Annotated, Final
 from attrs import field, frozen
 from cyclopts import Parameter
 
-from integration_sdk._client import ENVIRONMENT_KEY, ENVIRONMENT_URL, Client
+from integration_sdk._client import Client
+from integration_sdk._options_given import ENVIRONMENT_KEY, ENVIRONMENT_URL
 from integration_sdk._store.postgres import is_url
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect

@@ -92,14 +92,9 @@ async def test_awaiting_a_list_gives_its_first_page(serve: Serve) -> None:
     page = await companies.list()
 
     assert [*page] == [*page.results] == ids(range(100))
-    assert (page.page_number, page.page_size, page.total_results, page.total_pages) == (
-        1,
-        100,
-        250,
-        3,
-    )
+    assert (page.page_number, page.page_size, page.total_results) == (1, 100, 250)
     assert page.links.next == "/companies?page=2&pageSize=100"
-    assert (await companies.list(page=3))[:2] == ids(range(200, 202))
+    assert (await companies.list(page=3)).results[:2] == ids(range(200, 202))
     assert service.pages == [1, 3]
 
 

@@ -93,13 +93,6 @@ def test_a_page_can_be_stored_and_read_back_as_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(page), type=ListPage[dict[str, str]]) == page
 
 
-def test_an_operation_made_by_hand_has_the_status_that_the_service_would_send() -> None:
-    """In tests of one's own, say, where nobody gives ``raw_status``."""
-    made = PushOperation(push_operation_key="k", company_id="c", status=PushStatus.TIMED_OUT)
-
-    assert made.raw_status == "TimedOut"
-
-
 @settings(max_examples=60)
 @given(st.dictionaries(st.text(min_size=1), plain_json, max_size=4), plain_json)
 @example({"extra": {"ours": 1}}, None)

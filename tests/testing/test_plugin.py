@@ -130,7 +130,8 @@ async def test_client_and_sandbox_share_clock_and_dialect(
 
     assert asyncio.get_running_loop().time() == 60
     assert integration_sandbox.served == 2
-    assert integration_client.dialect.name == integration_sandbox.dialect == "published"
+    assert integration_sandbox.dialect == "published"
+    assert repr(integration_client).endswith(", published>")
     assert options.properties
 
 
