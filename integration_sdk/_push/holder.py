@@ -20,29 +20,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
 from itertools import count
-from math import inf
 from typing import Any, Final, TypeVar, assert_never
 from uuid import uuid4
 
 from attrs import Factory, define, field
 
-from integration_sdk._http.requests import Request
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
-from integration_sdk._push.evidence import Finding
 from integration_sdk._push.outcomes import Fresher
 from integration_sdk._push.polling import Polls
-from integration_sdk._push.push import Push, PushEvent, Tally, What
+from integration_sdk._push.push import Company, Live, Push, PushEvent, Tally, What
 from integration_sdk._push.table import Event, after
 from integration_sdk._push.wire import Wire
 from integration_sdk._store.journal import Journal
-from integration_sdk._store.row import Mark, Row, State, folded
+from integration_sdk._store.row import Row, State, folded
 from integration_sdk.errors import (
     ClientClosed,
     ConfigurationError,
@@ -72,57 +69,6 @@ _OF_THE_RECORD: Final = (
     *("natural_key", "natural_value", "timeout_minutes", "idempotency_key", "holder"),
 )
 """What a corrected record changes in the row of its reference."""
-
-
-@define(eq=False)
-class Company:
-    """What is under way for a company: pushes to be sent, pushes that are searched for.
-
-    line: The carrier that waits for its turn; there is one at most.
-    waiting: Number of pushes that the service has not answered.
-    mark, mark_until: Its watermark, and until when it serves.
-    news: Set when a doubtful push is added.
-    listed: When it was last listed in search of pushes.
-    """
-
-    id: str
-    queue: deque[Live] = Factory(deque)
-    line: asyncio.Task[None] | None = None
-    waiting: int = 0
-    mark: Mark | None = None
-    mark_until: float = -inf
-    doubtful: dict[str, Live] = Factory(dict)
-    news: asyncio.Event = Factory(asyncio.Event)
-    search: asyncio.Task[None] | None = None
-    listed: deque[float] = Factory(lambda: deque(maxlen=12))
-
-
-@define(eq=False)
-class Live:
-    """A push that this process holds, and what is fresher than its row.
-
-    row: As it is on record; version -1 before that.
-    pushes: What callers hold of it. Those that have been IN_DOUBT stay.
-    is_own: Whether a caller here has asked for it, rather than an earlier run.
-    is_waiting, is_carried: Whether the service has not answered; whether a carrier has it.
-    sent_at: When it first left, by the loop's clock and by the wall's.
-    lost_at: Since when it has been searched for, by the loop's clock.
-    finding: What the last listing has suggested.
-    """
-
-    row: Row
-    company: Company
-    pushes: list[Push]
-    call: Request | None = None
-    operation: PushOperation | None = None
-    is_own: bool = True
-    is_waiting: bool = False
-    is_carried: bool = False
-    tries: int = 0
-    sent_at: tuple[float, float] | None = None
-    writing: asyncio.Future[Row] | None = None
-    lost_at: float = -inf
-    finding: Finding | None = None
 
 
 @define(eq=False)
@@ -180,7 +126,6 @@ class Holder:
         self.idle.clear()
 
     def forget(self, push: Push) -> None:
-        """Count *push* no longer."""
         self.unsettled.discard(push)
         if not self.unsettled:
             self.idle.set()
@@ -208,7 +153,6 @@ class Holder:
         self.queue(live)
 
     def company(self, name: str) -> Company:
-        """Return what is under way for a company."""
         company = self.companies.get(name)
         if company is None:
             company = self.companies[name] = Company(name)
@@ -562,20 +506,12 @@ class Holder:
         """Give *push* its outcome, unless it has one."""
         if push not in self.unsettled:
             return
-        if outcome.status is OutcomeStatus.IN_DOUBT:
-            live = self.live.get(push.intent or "")
-            is_news = (
-                live is not None and live.is_own and not any(one.outcome for one in live.pushes)
-            )
-            extra = about(live.row) if live is not None else None
-            logger.log(30 if is_news else 10, "%s", outcome.error, extra=extra)
         push._settle(outcome)
         self.forget(push)
         self.tally.ended(outcome.status, asyncio.get_running_loop().time())
         self.tell("ended", push)
 
     def tell(self, what: What, push: Push) -> None:
-        """Call the caller's ``on_event``."""
         try:
             if self.options.on_event is not None:
                 self.options.on_event(PushEvent(what, push))
@@ -611,9 +547,8 @@ class Holder:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
         if outcomes.may_pass(self.stopped) and not (self.waiting or self.closing):
             self.stopped = None
-        if self.leaving:
-            return ClientClosed("this coordinator's block has been left")
-        return self.stopped
+        left = ClientClosed("this coordinator's block has been left")
+        return left if self.leaving else self.stopped
 
     def stop(self, error: IntegrationError) -> None:
         """Stop pulling and sending: the account, client, quota or disk allows no more.
@@ -711,7 +646,6 @@ class Holder:
             self.crash(crash)
 
     async def join_tasks(self) -> None:
-        """Wait until all tasks have ended."""
         while working := self.tasks - {asyncio.current_task()}:
             await asyncio.wait(working)
 

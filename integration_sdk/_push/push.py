@@ -1,4 +1,4 @@
-"""What callers hold: a push, its events, and the progress of all pushes.
+"""A push in memory: what its callers hold, and what its holder knows of it.
 
 Ten thousand pushes may be open, so a push is a few slots and no task. It makes a future only when
 it is awaited.
@@ -7,14 +7,18 @@ it is awaited.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
+from math import inf
 from typing import Any, Literal
 
 from attrs import Factory, define, field, frozen
 
 from integration_sdk._handed_out import handed_out
+from integration_sdk._http.requests import Request
 from integration_sdk._outcome import PushOutcome
+from integration_sdk._push.evidence import Finding
+from integration_sdk._store.row import Mark, Row
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
@@ -93,6 +97,57 @@ class Push:
         if self._on_outcome:
             self._on_outcome(self)
             self._on_outcome = None
+
+
+@define(eq=False)
+class Company:
+    """What is under way for a company: pushes to be sent, pushes that are searched for.
+
+    line: The carrier that waits for its turn; there is one at most.
+    waiting: Number of pushes that the service has not answered.
+    mark, mark_until: Its watermark, and until when it serves.
+    news: Set when a doubtful push is added.
+    listed: When it was last listed in search of pushes.
+    """
+
+    id: str
+    queue: deque[Live] = Factory(deque)
+    line: asyncio.Task[None] | None = None
+    waiting: int = 0
+    mark: Mark | None = None
+    mark_until: float = -inf
+    doubtful: dict[str, Live] = Factory(dict)
+    news: asyncio.Event = Factory(asyncio.Event)
+    search: asyncio.Task[None] | None = None
+    listed: deque[float] = Factory(lambda: deque(maxlen=12))
+
+
+@define(eq=False)
+class Live:
+    """A push that this process holds, and what is fresher than its row.
+
+    row: As it is on record; version -1 before that.
+    pushes: What callers hold of it. Those that have been IN_DOUBT stay.
+    is_own: Whether a caller here has asked for it, rather than an earlier run.
+    is_waiting, is_carried: Whether the service has not answered; whether a carrier has it.
+    sent_at: When it first left, by the loop's clock and by the wall's.
+    lost_at: Since when it has been searched for, by the loop's clock.
+    finding: What the last listing has suggested.
+    """
+
+    row: Row
+    company: Company
+    pushes: list[Push]
+    call: Request | None = None
+    operation: PushOperation | None = None
+    is_own: bool = True
+    is_waiting: bool = False
+    is_carried: bool = False
+    tries: int = 0
+    sent_at: tuple[float, float] | None = None
+    writing: asyncio.Future[Row] | None = None
+    lost_at: float = -inf
+    finding: Finding | None = None
 
 
 @frozen

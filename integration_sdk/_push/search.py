@@ -21,8 +21,8 @@ from attrs import define, field
 from integration_sdk._http import requests
 from integration_sdk._push import outcomes
 from integration_sdk._push.evidence import Judging, in_lane, may_resend
-from integration_sdk._push.holder import Company, Holder, Live, about
-from integration_sdk._push.push import Push
+from integration_sdk._push.holder import Holder, about
+from integration_sdk._push.push import Company, Live, Push
 from integration_sdk._push.table import Event
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Evidence, Row, State, Verdict, folded

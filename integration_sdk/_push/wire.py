@@ -267,7 +267,14 @@ def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = F
     except MalformedResponse:
         body = _object(reply.body)
     if operation is None:
-        error = without_key(call, reply.status) if reply.ok else responses.read_error(call, reply)
+        error = (
+            responses.read_error(call, reply)
+            if not reply.ok
+            else MalformedResponse(
+                f"{call.method} {call.path} answered {reply.status} without a push of its own",
+                status=reply.status,
+            )
+        )
     return SendResult(
         Phase.ANSWERED,
         status=reply.status,
@@ -290,13 +297,6 @@ def _is_moved(call: Request, reply: Response) -> bool:
         return urlsplit(reply.headers.get("Location", "")).path.endswith(call.path)
     except ValueError:
         return False
-
-
-def without_key(call: Request, status: int | None) -> MalformedResponse:
-    """Return the error for an answer that names no push of our own."""
-    return MalformedResponse(
-        f"{call.method} {call.path} answered {status} without a push of its own", status=status
-    )
 
 
 def _object(body: bytes) -> Mapping[str, object] | None:
@@ -465,8 +465,6 @@ class Wire:
         for key in keys:
             try:
                 found.append(await get_push(*how, key, Priority.PUSH, exact=True))
-            except IntegrationError as error:  # or the key cannot be part of a path
+            except Exception as error:  # of a middleware, or the key cannot be part of a path
                 logger.debug("push %s could not be read: %s", key, error)
-            except Exception:  # of a middleware
-                logger.exception("push %s could not be read", key)
         return found
