@@ -186,6 +186,9 @@ class Search:
                 continue
             if event is Event.FOUND:
                 self._found(live)
+            elif row.state is State.LOST:
+                doubt = outcomes.in_doubt(self._request(live.row), live.row).error
+                logger.warning("%s", doubt, extra=about(live.row))
             if number % PORTION == PORTION - 1:
                 await asyncio.sleep(0)
         unsent = [one for one in rows if one.state is State.QUEUED]
