@@ -28,6 +28,27 @@ FAULTS: Final[dict[str, Fault]] = {
         "changes_law",
         "Changes._after_tie",
     ),
+    "both states of one record come": Fault(
+        "_list/changes.py",
+        "last[mark] == n",
+        "True",
+        "changes_law",
+        "Changes.opened",
+    ),
+    "a page's link in another case leads away": Fault(
+        "_list/links.py",
+        "unquote(link.raw_path).rstrip('/').casefold()",
+        "unquote(link.raw_path)",
+        "list_law",
+        "Links._stays",
+    ),
+    "a limit is taken for the end of the list": Fault(
+        "_list/reader.py",
+        "self.taken == len(self.opened.raws)",
+        "True",
+        "lists",
+        "Reading._compare_with_total",
+    ),
     "empty pages are followed for ever": Fault(
         "_list/links.py",
         "self._empty > MOST_EMPTY",

@@ -143,10 +143,12 @@ async def test_a_list_that_ends_early_is_logged(
     serve: Serve, caplog: pytest.LogCaptureFixture, total: int, warned: int
 ) -> None:
     """Once, if fewer items came than the last total says; a total of -1 says nothing."""
-    pager = (await serve(Records(items=250, total=lambda _: total))).list()
+    pager = (await serve(Records(items=250, total=lambda _: total))).list(page_size=300)
 
     with caplog.at_level(logging.WARNING, "integration_sdk.list"):
         assert len(await pager.collect()) == 250
+
+        assert await pager.collect(3) == ids(range(3))
 
     assert [r.getMessage() for r in caplog.records] == [
         "GET /companies ended after 250 of 260 items"

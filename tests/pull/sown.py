@@ -9,6 +9,16 @@ from tests.support.fault import Fault
 _TARGETS: Final = "pull_targets"
 
 FAULTS: Final[dict[str, Fault]] = {
+    "a-snapshot-that-is-the-same-is-written-again": Fault(
+        "_pull/reader.py", "unit.whole.digest == digest", "False", "pull", "UnitReader._write"
+    ),
+    "records-without-dates-are-left-out": Fault(
+        "_pull/reader.py",
+        "(dated.total_results or 0) >= (whole.total_results or 0)",
+        "True",
+        "pull",
+        "UnitReader._is_dated",
+    ),
     "a-deleted-part-is-not-noticed": Fault(
         "_pull/folder.py", "lacking and not full", "False", _TARGETS, "Folder._begin"
     ),
