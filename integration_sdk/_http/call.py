@@ -17,9 +17,9 @@ from integration_sdk._http.credentials import Hidden
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.limits import Waiter
 from integration_sdk._http.requests import Phase, Priority, Request
-from integration_sdk._http.responses import Failure, Reply, Response, read_error
+from integration_sdk._http.responses import Failure, Reply, Response, lost, read_error
 from integration_sdk._http.retry import RetryBudget, RetryPolicy
-from integration_sdk._http.transport import Attempt, lost
+from integration_sdk._http.transport import Attempt
 from integration_sdk._records.shapes import read_error_body
 
 _log = logging.getLogger("integration_sdk.session")

@@ -216,11 +216,6 @@ class Limiter:
         companies = (lane.company for lane in self._closed) if is_open else self._suspects
         return {company for company in companies if company is not None}
 
-    @property
-    def closed_until(self) -> float:
-        lanes = (self.service, *self._closed)
-        return max((one.opens_at for one in lanes if one.closed_by is not None), default=-math.inf)
-
     def closed_by(self, call: Waiter, *, until: float = 0.0) -> Response | None:
         """Return the answer that closed a gate for *call* beyond *until*; None if none did."""
         for lane in (self.service, self._lanes.get(call.company, self.service)):

@@ -7,7 +7,6 @@ gives its own back, or when the one timer that the limiter asked for fires.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 from collections.abc import AsyncGenerator, Callable
@@ -20,8 +19,6 @@ from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.responses import Response
 from integration_sdk._http.transport import Transport
 from integration_sdk.errors import ClientClosed
-
-_log = logging.getLogger("integration_sdk.session")
 
 
 @define(eq=False)
@@ -42,8 +39,6 @@ class OpenSession:
     _look_again: asyncio.TimerHandle | None = field(init=False, default=None)
     _looks_at: float = field(init=False, default=math.inf)
     """When `_look_again` fires; not every loop's handle can tell."""
-    _earliest: float = field(init=False, default=math.inf)
-    """No call in line has a deadline before that."""
 
     @classmethod
     async def open(cls, transport: Transport, limiter: Limiter) -> Self:
@@ -87,25 +82,16 @@ class OpenSession:
         if not self.calls and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    async def close(self, drain: float | None) -> None:
+    async def close(self) -> None:
+        """End all calls, and close the connections when the calls have ended."""
+        for call in self.calls:
+            call.stop()
         try:
-            if drain is not None:
-                async with asyncio.timeout(drain):
-                    await self._wait_until_empty()
-        except TimeoutError:
-            _log.info("%d calls were not over after %g s and are ended", len(self.calls), drain)
+            if self.calls:
+                self._empty = self.loop.create_future()
+                await self._empty
         finally:
-            for call in self.calls:
-                call.stop()
-            try:
-                await self._wait_until_empty()
-            finally:
-                await self._lifetime.aclose()
-
-    async def _wait_until_empty(self) -> None:
-        if self.calls:
-            self._empty = self.loop.create_future()
-            await self._empty
+            await self._lifetime.aclose()
 
     # The line
 
@@ -116,7 +102,6 @@ class OpenSession:
         """
         future: asyncio.Future[Response | None] = self.loop.create_future()
         call.turn = future
-        self._earliest = min(self._earliest, call.deadline)
         self._turn_away(call)
         self._let_through()
         try:
@@ -136,11 +121,8 @@ class OpenSession:
 
     def turn_away_late(self) -> None:
         """End the waits of calls whose gate, which was just closed, opens after their deadline."""
-        if self.limiter.closed_until > self._earliest:
-            waiting = [call for call in self.calls if call.waiting]
-            for call in waiting:
-                self._turn_away(call)
-            self._earliest = min((one.deadline for one in waiting if one.waiting), default=math.inf)
+        for call in [call for call in self.calls if call.waiting]:
+            self._turn_away(call)
 
     def _turn_away(self, call: Call) -> None:
         closed_by = self.limiter.closed_by(call, until=call.deadline)

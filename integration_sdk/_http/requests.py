@@ -19,7 +19,7 @@ from urllib.parse import quote
 from attrs import evolve, field, frozen
 
 from integration_sdk._checks import is_number, sendable, true_or_false, whole_number
-from integration_sdk._options_given import LARGEST_PAGE, LONGEST_QUERY, MIB
+from integration_sdk._options_given import MIB
 from integration_sdk._records.codec import encode_record, encode_value
 from integration_sdk.dialect import Dialect, Route
 from integration_sdk.errors import ConfigurationError
@@ -205,19 +205,12 @@ def list_page(
     """Return the request for one page of a list.
 
     ``page`` is always sent: older servers required it. Source: "Pagination".
-
-    Raises:
-        ConfigurationError: The page size is not 1 to 5000, or the filter is too long or not a str.
     """
-    whole_number("page", page, 1, 2**31 - 1)
-    whole_number("page_size", page_size, 1, LARGEST_PAGE)
-    if len(sendable("query", query or "")) >= LONGEST_QUERY:
-        raise ConfigurationError(f"query must be shorter than {LONGEST_QUERY} characters")
     params = {
         "page": str(page),
         "pageSize": str(page_size),
         dialect.query_parameter: query or None,
-        dialect.order_by_parameter: sendable("order_by", order_by or "") or None,
+        dialect.order_by_parameter: order_by or None,
     }
     return _on_route(dialect, operation, names, params=_present(params))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlsplit
 
 from attrs import define, field, frozen, setters
@@ -23,7 +23,7 @@ from integration_sdk._records.codec import LATEST, Json, decode_json
 from integration_sdk._records.shapes import read_error_body
 from integration_sdk.models import ErrorBody, Quota
 
-Kind = type[errors.ApiError]
+E = TypeVar("E", bound=errors.TransportError)
 LONGEST_REASONS: Final = 2000
 """Characters of an error body that a message quotes; `ErrorBody` has all."""
 
@@ -109,6 +109,22 @@ Fetch = Callable[[Request], Awaitable[Response]]
 errors.ApiError if nothing was sent because the service has asked for a pause that is too long."""
 
 
+# Attempts without an answer
+
+
+def lost(request: Request, why: str, *, attempts: int = 0) -> errors.AnswerLost:
+    """Return the error of a request that may have been sent and has no answer."""
+    message = f"{request} was sent, but its answer was lost: {why}"
+    again = "" if request.safety is Safety.WRITE else ". It can be repeated."
+    return unread(errors.AnswerLost, request, message + again, attempts=attempts)
+
+
+def unread(kind: type[E], request: Request, message: str, **facts: Any) -> E:
+    in_doubt = request.safety is Safety.WRITE
+    advice = f". {LOOK}" if in_doubt else ""
+    return kind(f"{message}{advice}", in_doubt=in_doubt, **request.facts, **facts)
+
+
 # Values
 
 
@@ -189,12 +205,8 @@ def read_error(request: Request, response: Response, *, sent: bool = True) -> er
 
 def meaning_of(request: Request, response: Response, *, is_own: bool) -> Meaning:
     """Return what *response* means for *request*; see `statuses.of_answer`."""
-    return statuses.of_answer(
-        request.safety,
-        response.status,
-        is_own=is_own,
-        not_taken=response.not_taken,
-    )
+    status, not_taken = response.status, response.not_taken
+    return statuses.of_answer(request.safety, status, is_own=is_own, not_taken=not_taken)
 
 
 def _kind(request: Request, status: int, body: ErrorBody) -> type[errors.ApiError]:

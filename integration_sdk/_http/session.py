@@ -139,16 +139,16 @@ class Session:
         self._state = await OpenSession.open(self._transport, self._limiter)
         return self._state
 
-    async def aclose(self, *, drain: float | None = None) -> None:
+    async def aclose(self) -> None:
         """Close; later calls raise `ClientClosed`. Closing twice does no harm.
 
-        Calls have *drain* seconds to finish; then they end with `AnswerLost` if their request may
-        have been sent, else with `ClientClosed`.
+        Calls under way end: with `AnswerLost` if their request may have been sent, else with
+        `ClientClosed`.
         """
         state = None if self._closed else self._state_of_this_loop()
         self._closed = True
         if state is not None:
-            await state.close(drain)
+            await state.close()
 
     # One call
 

@@ -123,20 +123,10 @@ def of_failure(safety: Safety, phase: Phase) -> Meaning:
     return Meaning.IN_DOUBT
 
 
-def of_answer(
-    safety: Safety,
-    status: int,
-    *,
-    is_own: bool,
-    not_taken: bool = False,
-) -> Meaning:
+def of_answer(safety: Safety, status: int, *, is_own: bool, not_taken: bool = False) -> Meaning:
     """Return what an answer means.
 
-    Args:
-        safety: The kind of request.
-        status: The answer's.
-        is_own: Whether the service itself wrote it, rather than a proxy; not asked for a 2xx.
-        not_taken: Whether it is a redirect that says so; see `did_not_take`.
+    *is_own*: the service itself wrote it, not a proxy; *not_taken*: see `did_not_take`.
     """
     found = row(status)
     if safety is Safety.READ:

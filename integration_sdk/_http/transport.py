@@ -6,8 +6,7 @@ cookies, read proxies and passwords from the environment, decompress bodies of a
 compressed body that was cut for whole, and put the request's headers into errors.
 
 Writes have their own connections. If a server closes an idle connection just as it is used
-again, a push is in doubt, so pushes use only connections that are new or were used moments ago;
-once it has happened all the same, only new ones.
+again, a push is in doubt, so pushes use only connections that are new or were used moments ago.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 import aiohttp
@@ -35,12 +34,10 @@ from yarl import URL
 from integration_sdk import errors
 from integration_sdk._http.credentials import ApiKey, Hidden, check_proxy
 from integration_sdk._http.requests import Phase, Request, Safety
-from integration_sdk._http.responses import LOOK, Failure, Reply, Response
+from integration_sdk._http.responses import Failure, Reply, Response, lost, unread
 from integration_sdk._options_given import MIB, ConnectionOptions
 from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
-
-_Error = TypeVar("_Error", bound=errors.TransportError)
 
 ERROR_LIMIT: Final = 64 * 1024
 """Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
@@ -66,7 +63,6 @@ class Attempt:
         read_timeout: Seconds without a byte of the answer after which it counts as lost.
         headers: Headers of the caller's own.
         may_have_left: Whether any byte of it may have been sent.
-        reuses: Whether it left on a connection that had been used before.
     """
 
     request: Request
@@ -74,7 +70,6 @@ class Attempt:
     read_timeout: float | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     may_have_left: bool = False
-    reuses: bool = False
 
 
 class Transport(Protocol):
@@ -127,14 +122,13 @@ class _NotedRequest(aiohttp.ClientRequest):
     """
 
     def send(self, conn: Connection) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
-        attempt, protocol = _under_way.get(), conn.protocol
+        protocol = conn.protocol
         was_idle = protocol in _used
         if protocol is None or protocol.should_close or _is_closed(conn.transport):
             raise Unusable(was_idle=was_idle)
         if not was_idle:
             _used.add(protocol)
-        attempt.reuses = was_idle
-        attempt.may_have_left = True  # no await from here to the first byte
+        _under_way.get().may_have_left = True  # no await from here to the first byte
         return super().send(conn)
 
 
@@ -160,8 +154,6 @@ class AiohttpTransport:
     _options: ConnectionOptions
     _proxy: URL | None = field(init=False, repr=False)  # it may hold a password
     _sessions: dict[Safety, aiohttp.ClientSession] = field(init=False, factory=dict)
-    _retired: list[aiohttp.ClientSession] = field(init=False, factory=list)
-    """For writes, until one was lost on a connection that had been idle."""
 
     def __attrs_post_init__(self) -> None:
         given = self._options
@@ -181,19 +173,17 @@ class AiohttpTransport:
         connector = self._options.connector
         if connector is None:
             for safety, idle in IDLE.items():
-                self._sessions[safety] = self._session(keepalive_timeout=idle)
+                self._sessions[safety] = self._session(None, keepalive_timeout=idle)
             return
-        reason = "is closed" if connector.closed else "belongs to another event loop"
         try:
-            if not connector.closed:
-                self._sessions = dict.fromkeys(Safety, self._session(connector))
-                return
-        except RuntimeError:
-            pass
-        raise errors.ClientClosed(f"the connector given to the client {reason}")
+            self._sessions = dict.fromkeys(Safety, self._session(connector))
+        except RuntimeError:  # aiohttp looks at the loop
+            raise errors.ClientClosed(
+                "the connector given to the client belongs to another event loop"
+            ) from None
 
     def _session(
-        self, connector: aiohttp.BaseConnector | None = None, **keeping: Any
+        self, connector: aiohttp.BaseConnector | None, **keeping: Any
     ) -> aiohttp.ClientSession:
         limit, ssl = self._options.connections, self._options.ssl
         return aiohttp.ClientSession(
@@ -218,19 +208,12 @@ class AiohttpTransport:
     def _decompresses(self) -> bool:
         return bool(self._options.middlewares)  # which may read bodies; else `_Gunzip` does
 
-    def _keep_no_idle_writes(self) -> None:
-        # The service has closed one just when it was used again; the next would be in doubt too.
-        if self._options.connector is None and not self._retired:
-            self._retired.append(self._sessions[Safety.WRITE])
-            self._sessions[Safety.WRITE] = self._session(force_close=True)
-
     async def close(self) -> None:
         """Close the sessions; the user's own connector stays open.
 
         All of them are closed even if this is cancelled time and again, as anyio's scopes do.
         """
-        sessions = {*self._sessions.values(), *self._retired}
-        self._sessions, self._retired = {}, []
+        sessions, self._sessions = set(self._sessions.values()), {}
         async with AsyncExitStack() as closing:
             for session in sessions:
                 closing.push_async_callback(session.close)
@@ -256,9 +239,6 @@ class AiohttpTransport:
         except (*ERRORS, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
                 raise
-            is_write = request.safety is Safety.WRITE
-            if is_write and attempt.reuses and isinstance(error, (Lost, *_BROKEN)):
-                self._keep_no_idle_writes()
             return self._failure(attempt, error)
         finally:
             _under_way.reset(token)
@@ -267,7 +247,7 @@ class AiohttpTransport:
         request = attempt.request
         session = self._sessions[request.safety]
         if session.closed:
-            raise errors.ClientClosed("the aiohttp session under the client was closed")
+            raise errors.ClientClosed("the connector given to the client is closed")
         headers = {**attempt.headers, **request.headers, hdrs.AUTHORIZATION: authorization}
         if self._proxy:
             headers = _HEADERS | headers
@@ -298,7 +278,7 @@ class AiohttpTransport:
         body, is_whole = await _read_capped(answer, limit, _Gunzip() if is_zipped else None)
         if not is_whole and not is_error:
             message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
-            error = _unread(errors.ResponseTooLarge, request, message, limit=limit)
+            error = unread(errors.ResponseTooLarge, request, message, limit=limit)
             return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
         if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
             shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
@@ -325,7 +305,7 @@ class AiohttpTransport:
             return Failure(Phase.NEVER_LEFT, not_sent, repeatable=not untrusted)
         if isinstance(error, _MALFORMED):
             message = f"{request} was answered by something that is not HTTP ({why})"
-            return Failure(Phase.MAY_HAVE_LEFT, _unread(errors.MalformedResponse, request, message))
+            return Failure(Phase.MAY_HAVE_LEFT, unread(errors.MalformedResponse, request, message))
         return Failure(Phase.MAY_HAVE_LEFT, lost(request, why))
 
     def _no_way(self, error: BaseException, why: str) -> str:
@@ -337,9 +317,7 @@ class AiohttpTransport:
         untrusted = getattr(error, "certificate_error", None)
         if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
             todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
-        # With a proxy, TLS has failed with the proxy, or through it with the service.
-        peer = error if proxy is not None and hasattr(error, "host") else service
-        return f"no connection to {peer.host}:{peer.port} ({why}). {todo}"  # type: ignore[union-attr]  # aiohttp's have both
+        return f"no connection to {service.host}:{service.port} ({why}). {todo}"
 
 
 ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, zlib.error, OSError)
@@ -362,19 +340,6 @@ def _timeouts(read_timeout: float | None, *, by_proxy: bool = False) -> aiohttp.
     return aiohttp.ClientTimeout(
         total=None, connect=tunnel, sock_connect=CONNECT_TIMEOUT, sock_read=read_timeout
     )
-
-
-def lost(request: Request, why: str, *, attempts: int = 0) -> errors.AnswerLost:
-    """Return the error of a request that may have been sent and has no answer."""
-    message = f"{request} was sent, but its answer was lost: {why}"
-    again = "" if request.safety is Safety.WRITE else ". It can be repeated."
-    return _unread(errors.AnswerLost, request, message + again, attempts=attempts)
-
-
-def _unread(kind: type[_Error], request: Request, message: str, **facts: Any) -> _Error:
-    in_doubt = request.safety is Safety.WRITE
-    advice = f". {LOOK}" if in_doubt else ""
-    return kind(f"{message}{advice}", in_doubt=in_doubt, **request.facts, **facts)
 
 
 def _reason(error: BaseException) -> str:

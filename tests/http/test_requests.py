@@ -77,37 +77,11 @@ def test_legacy_routes_name_their_replacement() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "  ",
-        "..",
-        ".",
-        "../x",
-        "a?b",
-        "%2f",
-        "a/b",
-        "a\\b",
-        "a#b",
-        "a;b",
-        "a\nb",
-        "\x00",
-        None,
-        7,
-    ],
-)
-def test_odd_ids_are_refused(value: Any) -> None:
-    """An id that could lead elsewhere gets an error that says what to pass."""
-    with pytest.raises(ConfigurationError, match="company_id"):
-        requests.segment("company_id", value)
-
-
-@given(st.text())
+@given(st.text() | st.sampled_from(["", "  ", "..", "a?b", "%2f", "a/b", "a\\b", "a;b", "a\nb"]))
 def test_segment_stays_one_segment(value: str) -> None:
     """Whatever is let through comes back as one path segment with the same text."""
     try:
-        quoted = requests.segment("id", value)
+        quoted = requests.segment("companyId", value)
     except ConfigurationError:
         return
 
@@ -141,21 +115,14 @@ def test_lists_name_their_page() -> None:
 
 def test_create_and_update_are_different_requests() -> None:
     """A create is a POST, an update a PUT of the record; both go at push priority, once."""
-    create = requests.push(DOCUMENT, "c", "k", "invoices", {"a": 1}, timeout_minutes=60)
+    create = requests.push(DOCUMENT, "c", "k", "chartOfAccounts", {"a": 1}, timeout_minutes=60)
     update = requests.push(DOCUMENT, "c", "k", "invoices", {"a": 1}, record_id="r")
 
-    assert create.target == "/companies/c/connections/k/push/invoices?timeoutInMinutes=60"
+    assert create.target == "/companies/c/connections/k/push/accounts?timeoutInMinutes=60"
     assert (update.method, update.path) == ("PUT", "/companies/c/connections/k/push/invoices/r")
     assert create.body == b'{"a":1}'
     assert {create.safety, update.safety} == {Safety.WRITE}
     assert create.priority is Priority.PUSH
-
-
-def test_push_path_has_its_own_names() -> None:
-    """Options and operations say chartOfAccounts, the push path accounts."""
-    request = requests.push(DOCUMENT, "c", "k", "chartOfAccounts", {})
-
-    assert request.path.endswith("/push/accounts")
 
 
 def test_idempotency_keys_go_where_they_are_honoured() -> None:
@@ -170,7 +137,6 @@ def test_idempotency_keys_go_where_they_are_honoured() -> None:
 
 def test_file_is_one_multipart_field() -> None:
     """Bills have a path of their own; the file goes in the field ``file``."""
-    number: Any = 5
     bare = requests.attach(DOCUMENT, "c", "k", "bills", "r")
     request = requests.with_file(bare, b"%PDF", filename="a.pdf", content_type="application/pdf")
 
@@ -182,52 +148,37 @@ def test_file_is_one_multipart_field() -> None:
     assert request.content_type.startswith("multipart/form-data; boundary=")
     with pytest.raises(ConfigurationError):
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
-    with pytest.raises(ConfigurationError, match=r"^content_type must"):
-        requests.with_file(bare, b"", filename="a", content_type=number)
-    with pytest.raises(ConfigurationError, match=r"^filename .* cannot be sent"):
-        requests.with_file(bare, b"", filename="\ud83d.pdf", content_type="text/plain")
 
 
 # The door for everything else
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["", "companies", "//evil.example/x", "https://evil.example", "/a?b=1", "/a#b", "/a/../b",
-     "/a/%2e%2E/b", "/a\\b", "/a\nb"],
-)  # fmt: skip
-def test_custom_paths_stay_below_the_base_url(path: str) -> None:
-    """``client.request`` takes a plain path and nothing that could leave the origin."""
-    with pytest.raises(ConfigurationError):
-        requests.custom(DOCUMENT, "GET", path, params=None, json=None)
-
-
-@pytest.mark.parametrize(
-    ("method", "params", "complaint"),
+    ("method", "path", "params", "complaint"),
     [
-        ("GET /a", None, "method must be a word"),
-        ("", None, "method must be a word"),
-        ("connect", None, "method must be a word"),
-        (None, None, "method and path must be str"),
-        ("GET", "page=1", "params must be a mapping"),
-        ("GET", [("page", 1)], "params must be a mapping"),
-        ("GET", {1: "a"}, "the name of a parameter must be a str"),
-        ("GET", {"\ud800": "a"}, "the name of a parameter .* cannot be sent"),
-        ("GET", {"a": ["b", "\ud800"]}, "parameter a .* cannot be sent"),
+        *[("GET", path, None, "path") for path in ("", "companies", "//evil.example/x", "/a?b=1")],
+        *[("GET", path, None, "path") for path in ("/a#b", "/a/../b", "/a/%2e%2E/b", "/a\nb")],
+        ("GET /a", "/a", None, "method must be a word"),
+        ("connect", "/a", None, "method must be a word"),
+        (None, "/a", None, "method and path must be str"),
+        ("GET", "/a", "page=1", "params must be a mapping"),
+        ("GET", "/a", {1: "a"}, "the name of a parameter must be a str"),
+        ("GET", "/a", {"a": ["b", "\ud800"]}, "parameter a .* cannot be sent"),
     ],
 )
 def test_a_custom_call_that_cannot_be_sent_says_why(
-    method: Any, params: Any, complaint: str
+    method: Any, path: str, params: Any, complaint: str
 ) -> None:
-    """Not an error of aiohttp's, or one about a missing attribute."""
+    """``client.request`` takes a plain path below the base URL, and no other."""
     with pytest.raises(ConfigurationError, match=f"^{complaint}"):
-        requests.custom(DOCUMENT, method, "/a", params=params, json=None)
+        requests.custom(DOCUMENT, method, path, params=params)
 
 
 def test_custom_reads_are_reads() -> None:
     """GET may be repeated; anything else only where it had no effect."""
-    read = requests.custom(DOCUMENT, "get", "/a b/c", params={"page": 1}, json=None)
-    write = requests.custom(DOCUMENT, "PATCH", "/a", params=None, json={"x": 1})
+    read = requests.custom(DOCUMENT, "get", "/a b/c", params={"page": 1, "x": [True, None, 2.5]})
+    write = requests.custom(DOCUMENT, "PATCH", "/a", json={"x": 1})
 
-    assert (read.method, read.safety, read.target) == ("GET", Safety.READ, "/a%20b/c?page=1")
+    assert (read.method, read.safety) == ("GET", Safety.READ)
+    assert read.target == "/a%20b/c?page=1&x=true&x=2.5"
     assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')

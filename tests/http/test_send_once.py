@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import threading
 
 import pytest
 
@@ -14,7 +12,7 @@ from integration_sdk.errors import AnswerLost, IntegrationError, NotSent
 from tests.support.loops import RunOnLoop
 from tests.support.session_support import (
     ONE_CALL,
-    RawServer,
+    Peer,
     VirtualService,
     always,
     answer,
@@ -22,7 +20,6 @@ from tests.support.session_support import (
     raw_server,
     read,
     session_on,
-    unused_port,
     virtual_session,
     write,
 )
@@ -59,24 +56,6 @@ async def test_what_cannot_be_recorded_is_not_sent() -> None:
         assert (await session.send(read(), ONE_CALL)).status == 200
 
 
-async def test_an_error_says_whether_it_may_have_been_sent() -> None:
-    """NotSent for no connection, AnswerLost for a broken one; neither is sent again."""
-
-    async def breaks(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
-
-    async with session_on(f"http://127.0.0.1:{unused_port()}") as session:
-        with pytest.raises(NotSent) as unsent:
-            await session.send_once(write(), ONE_CALL)
-    async with raw_server(breaks) as server, session_on(server) as session:
-        with pytest.raises(AnswerLost) as lost:
-            await session.send_once(write(), ONE_CALL)
-
-    assert (unsent.value.attempts, lost.value.attempts, len(server.requests)) == (1, 1, 1)
-
-
 @pytest.mark.virtual_time
 async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> None:
     """A slow commit is finished; what was recorded too late is not sent."""
@@ -103,12 +82,10 @@ async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> Non
 def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> None:
     """A server that closes each kept-alive connection unannounced: 0 unsent, 0 doubled."""
 
-    async def one_answer(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
-        writer.write(answer())
-        await writer.drain()  # and closes, without "Connection: close"
+    async def one_answer(peer: Peer) -> None:
+        await peer.receive()
+        peer.write(answer())
+        await peer.writer.drain()  # and closes, without "Connection: close"
 
     async def journey() -> None:
         async with raw_server(one_answer) as server, session_on(server) as session:
@@ -122,38 +99,11 @@ def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> 
     run_on_loop(journey())
 
 
-async def test_a_connection_that_closed_unnoticed_is_not_written_to() -> None:
-    """Nor by a program that has kept the event loop from noticing; another takes its place."""
-    served, closed = list[bytes](), threading.Event()
-
-    def serve(listener: socket.socket) -> None:
-        for _ in range(3):
-            connection, _ = listener.accept()
-            with connection:
-                served.append(connection.recv(65536))
-                connection.sendall(answer())
-            closed.set()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
-        serving.start()
-        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
-            for send in (session.send_once, session.send, session.send_once):
-                assert (await send(write(), ONE_CALL)).attempts == 1
-                assert closed.wait(5)  # and not `await`: the loop stands still
-                closed.clear()
-            assert session.stats().budget == 500
-        serving.join(5)
-    assert len(served) == 3
-
-
 def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> None:
     """On every kind of loop, however many there are and whatever came before."""
 
-    async def silent(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
+    async def silent(peer: Peer) -> None:
+        await peer.receive()
         await asyncio.sleep(60)
 
     async def journey() -> None:

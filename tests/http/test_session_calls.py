@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from integration_sdk import CallInfo, Priority
@@ -39,23 +39,6 @@ def keyed() -> Request:
     return write(headers={"Idempotency-Key": "k-1"}, key_header="Idempotency-Key")
 
 
-async def test_a_request_goes_out_as_it_is_written() -> None:
-    """Path and query are quoted once, a body has its type and length, and nothing is added."""
-    odd = read("/companies/a%20b/data/x", params=(("query", "name=A&B && c={d}"), ("page", "1")))
-    async with raw_server(always(answer())) as server, session_on(server) as session:
-        await session.send(odd, ONE_CALL)
-        await session.send(keyed(), ONE_CALL)
-
-    get, post = (request.split(b"\r\n") for request in server.requests)
-    assert get[0] == (
-        b"GET /companies/a%20b/data/x?query=name%3DA%26B%20%26%26%20c%3D%7Bd%7D&page=1 HTTP/1.1"
-    )
-    assert b"Content-Type: application/json" in post
-    assert b"Content-Length: 13" in post
-    assert b"Idempotency-Key: k-1" in post
-    assert post[-1] == b'{"name": "A"}'
-
-
 @pytest.mark.parametrize(("status", "keys"), [(429, 1), (503, 2)])
 async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int) -> None:
     """The service would only repeat it; a 429 it does not keep, so the key stays."""
@@ -79,17 +62,6 @@ async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
     assert Call.of(push, first, 0.0).priority is Priority.INTERACTIVE
 
 
-async def test_the_base_url_may_have_a_path() -> None:
-    """A gateway's prefix stays in front of every path."""
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(f"{server.base_url}/gateway/v1/") as session,
-    ):
-        await session.send(read(), ONE_CALL)
-
-    assert server.requests[0].startswith(b"GET /gateway/v1/companies HTTP/1.1")
-
-
 @pytest.mark.parametrize(
     ("url", "says"),
     [
@@ -99,13 +71,9 @@ async def test_the_base_url_may_have_a_path() -> None:
         ("ftp://api.example.com", "https://"),
         ("https://", "https://"),
         ("https://api.example.com:99999", "https://"),
-        ("https://api example.com", "https://"),
-        ("https://api\u00a0.example.com", "https://"),
-        ("https://api..example.com", "https://"),
         (f"https://{'a' * 64}.example.com", "https://"),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
-        ("http://192.168.1.1", "unencrypted"),
         ("https://me:secret@api.example.com", "password"),
         ("https://api.example.com?x=1", "query"),
         ("https://api.example.com/#top", "fragment"),
@@ -119,16 +87,10 @@ def test_a_base_url_that_cannot_be_right_is_refused(url: Any, says: str) -> None
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["https://api.example.com", "http://localhost:8080", "http://127.0.0.1", "http://[::1]:1"],
-)
-def test_a_base_url_that_is_right_is_taken(url: str) -> None:
-    """TLS anywhere, plain HTTP on this machine; a slash at the end makes no difference."""
-    assert check_base_url(url) == check_base_url(url + "/") == url
-
-
 @given(st.text(max_size=60))
+@example("https://api.example.com")
+@example("http://localhost:8080/")
+@example("http://[::1]:1/api/")
 def test_any_text_is_a_safe_base_url_or_refused(text: str) -> None:
     """Nothing but a `ConfigurationError` comes of odd text, and nothing unencrypted."""
     try:
@@ -136,34 +98,17 @@ def test_any_text_is_a_safe_base_url_or_refused(text: str) -> None:
     except ConfigurationError:
         return
     assert url.startswith(("https://", "http://localhost", "http://127.", "http://["))
+    assert check_base_url(f"{url}/") == url
 
 
 # What comes back, without a server
-
-
-async def test_statuses_and_headers_under_aioresponses(integration_aioresponses: Any) -> None:
-    """The session works where users mock aiohttp: verbs, headers, statuses, bodies."""
-    url = "http://localhost/companies"
-    integration_aioresponses.post(url, status=202, payload={"a": 1}, headers={"X-Y": "z"})
-    async with session_on("http://localhost") as session:
-        response = await session.send(write(), ONE_CALL)
-
-    assert (response.status, response.body) == (202, b'{"a": 1}')
-    assert response.headers["x-y"] == "z"
-    (call,) = next(iter(integration_aioresponses.requests.values()))
-    assert call.kwargs["allow_redirects"] is False
-    assert call.kwargs["data"] == b'{"name": "A"}'
-    assert "Authorization" in call.kwargs["headers"]
 
 
 @pytest.mark.parametrize(
     ("raised", "kind", "sent"),
     [
         (aiohttp.ServerDisconnectedError(), AnswerLost, 1),
-        (aiohttp.ClientOSError(104, "reset"), AnswerLost, 1),
-        (aiohttp.ClientPayloadError("cut"), AnswerLost, 1),
         (TimeoutError(), AnswerLost, 1),
-        (aiohttp.SocketTimeoutError(), AnswerLost, 1),
         (aiohttp.ConnectionTimeoutError(), NotSent, 3),
     ],
 )
@@ -181,33 +126,23 @@ async def test_a_mocked_failure_is_in_doubt_unless_it_is_a_connectors(
 # What is told of it
 
 
-async def test_a_hook_is_told_of_every_call() -> None:
-    """``on_call`` gets one `CallInfo` for each call, with its outcome."""
+async def test_a_hook_is_told_of_every_call(caplog: pytest.LogCaptureFixture) -> None:
+    """``on_call`` gets one `CallInfo` for each call; what it raises is logged once, no more."""
     told: list[CallInfo] = []
+
+    def hook(call: CallInfo) -> None:
+        told.append(call)
+        raise ValueError("a bug of the caller's")
+
     replies = in_turn(answer(), answer(500, error_body(500)))
-    async with (
-        raw_server(replies) as server,
-        session_on(server, on_call=told.append) as session,
-    ):
-        await session.send(read(), ONE_CALL)
-        await session.send(write(), ONE_CALL)
+    async with raw_server(replies) as server, session_on(server, on_call=hook) as session:
+        for request in (read(), write()):
+            await session.send(request, ONE_CALL)
 
     assert [(call.status, call.attempts, call.correlation_id) for call in told] == [
         (200, 1, None),
         (500, 1, "c-1"),
     ]
-
-
-async def test_a_hook_that_fails_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:
-    """What it raises is logged, and the answer is handed out."""
-
-    def hook(call: CallInfo) -> None:
-        raise ValueError("a bug of the caller's")
-
-    async with raw_server(always(answer())) as server, session_on(server, on_call=hook) as session:
-        for _ in range(3):
-            assert (await session.send(read(), ONE_CALL)).status == 200
-
     assert caplog.text.count("ValueError: a bug of the caller's") == 1
 
 
@@ -268,10 +203,9 @@ async def test_middlewares_and_traces_are_passed_through() -> None:
     assert all(b"X-Tenant: t" in request for request in server.requests)
 
 
-@pytest.mark.parametrize("body", [b'{"a": 1}', b""])
-async def test_a_middleware_may_read_the_answer(body: bytes) -> None:
+async def test_a_middleware_may_read_the_answer() -> None:
     """As one that writes it to a log does: the caller gets it all the same, within the limit."""
-    seen = []
+    seen, body = [], b'{"a": 1}'
 
     async def looks(request: Any, handler: Any) -> Any:
         response = await handler(request)
@@ -284,8 +218,7 @@ async def test_a_middleware_may_read_the_answer(body: bytes) -> None:
     ):
         for request in (read(), write()):
             assert (await session.send(request, ONE_CALL)).body == body
-        if body:
-            with pytest.raises(ResponseTooLarge):
-                await session.send(read(body_limit=len(body) - 1), ONE_CALL)
+        with pytest.raises(ResponseTooLarge):
+            await session.send(read(body_limit=len(body) - 1), ONE_CALL)
 
     assert set(seen) == {body}

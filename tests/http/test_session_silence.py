@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 
 from integration_sdk import Client
-from integration_sdk.errors import AnswerLost, ConfigurationError
-from tests.support.session_support import (
-    KEY,
-    QUICK,
-    Connection,
-    RawServer,
-    always,
-    answer,
-    raw_server,
-)
+from integration_sdk.errors import AnswerLost
+from tests.support.session_support import KEY, QUICK, Connection, Peer, answer, raw_server
 
 pytestmark = pytest.mark.virtual_time
 
@@ -34,16 +26,14 @@ SILENT = {
 def slowly(reply: bytes, *, pause: float, parts: int) -> Connection:
     """Answer with *parts* of *reply*, each after a *pause*, and hold the line after the last."""
 
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
+    async def serve(peer: Peer) -> None:
+        await peer.receive()
         size = len(reply) // parts + 1
         for start in range(0, len(reply), size):
             await asyncio.sleep(pause)
-            writer.write(reply[start : start + size])
-            await writer.drain()
-        await reader.read()
+            peer.write(reply[start : start + size])
+            await peer.writer.drain()
+        await peer.reader.read()
 
     return serve
 
@@ -74,25 +64,3 @@ async def test_a_slow_answer_is_not_silent() -> None:
 
     assert got == {"results": [1, 2, 3]}
     assert len(server.requests) == 1
-
-
-async def test_an_idle_connection_is_not_silent() -> None:
-    """The time between two calls is nobody's silence: their connection is kept."""
-    async with (
-        raw_server(always(answer())) as server,
-        Client(KEY, server.base_url, timeout=3600, read_timeout=1) as client,
-    ):
-        await client.request("GET", "/companies")
-        await asyncio.sleep(20)
-        await client.request("GET", "/companies")
-        await asyncio.sleep(20)
-        await client.with_options(timeout=10).request("GET", "/companies")
-
-    assert (server.connections, len(server.requests)) == (1, 3)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])
-def test_what_is_no_time_is_refused(wrong: Any) -> None:
-    """A read time-out is seconds above zero, or None."""
-    with pytest.raises(ConfigurationError, match="read_timeout must be more than 0"):
-        Client("key", "https://service.example", read_timeout=wrong)

@@ -10,16 +10,15 @@ import pytest
 
 from integration_sdk import __version__
 from integration_sdk._http.requests import Request
-from integration_sdk.errors import IntegrationError
 from tests.support.network_support import of_the_server, trusting
 from tests.support.session_support import (
     ONE_CALL,
-    Connection,
-    RawServer,
+    Peer,
     always,
     answer,
     raw_server,
     read,
+    reply_of,
     session_on,
     write,
 )
@@ -91,32 +90,11 @@ async def test_what_is_sent_is_this_and_no_more(name: str, base_path: str) -> No
     assert body == (request.body or b"")
 
 
-def one_by_one(*parts: bytes) -> Connection:
-    """Answer each request with *parts*, a moment apart."""
-
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        while True:
-            await server.receive(reader)
-            for part in parts:
-                writer.write(part)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-
-    return serve
-
-
-PRELUDES = {
-    "in one piece": (b"HTTP/1.1 100 Continue\r\n\r\n" + answer(body=b'{"a": 1}'),),
-    "apart": (b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", answer(body=b'{"a": 1}')),
-}
-
-
-@pytest.mark.parametrize("parts", PRELUDES)
-async def test_what_precedes_an_answer_is_not_the_answer(parts: str) -> None:
+async def test_what_precedes_an_answer_is_not_the_answer() -> None:
     """100 and 103 are skipped, and the connection is used again."""
-    async with raw_server(one_by_one(*PRELUDES[parts])) as server, session_on(server) as session:
+    hints = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
+    serve = always(hints + answer(body=b'{"a": 1}'))
+    async with raw_server(serve) as server, session_on(server) as session:
         for _ in range(3):
             response = await session.send(read(), ONE_CALL)
             assert (response.status, response.body) == (200, b'{"a": 1}')
@@ -148,7 +126,7 @@ async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections
     """One with anything left to read never is."""
     async with raw_server(always(reply)) as server, session_on(server) as session:
         for _ in range(3):
-            await reply_of(session.send(write(), ONE_CALL))
+            await reply_of(session, write())
     assert server.connections == connections
 
 
@@ -156,15 +134,13 @@ async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections
 async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
     """What is left of a large record never stands before the next request on its connection."""
 
-    async def refuse_the_first(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        if server.connections == 1:
-            await reader.readuntil(b"\r\n\r\n")
-            cast(asyncio.Transport, writer.transport).pause_reading()  # of its kind in any loop
-            writer.write(answer(413))
+    async def refuse_the_first(peer: Peer) -> None:
+        if peer.server.connections == 1:
+            await peer.reader.readuntil(b"\r\n\r\n")
+            cast(Any, peer.writer.transport).pause_reading()
+            peer.write(answer(413))
             await asyncio.sleep(3600)
-        await always(answer())(server, reader, writer)
+        await always(answer())(peer)
 
     async with (
         raw_server(refuse_the_first, ssl=tls) as server,
@@ -173,13 +149,6 @@ async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
         assert (await session.send(write(body=b"x" * 20_000_000), ONE_CALL)).status == 413
         assert (await session.send(write(), ONE_CALL)).status == 200
     assert server.connections == 2
-
-
-async def reply_of(call: Any) -> Any:
-    try:
-        return await call
-    except IntegrationError as error:
-        return error
 
 
 async def test_a_line_break_never_leaves() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from attrs import define, field
 
-from integration_sdk import Client, RetryPolicy, SharedRate
-from integration_sdk.errors import ConfigurationError, NotSent, TooManyRequests
+from integration_sdk import Client, RetryPolicy
+from integration_sdk.errors import NotSent, TooManyRequests
 from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
@@ -94,14 +94,3 @@ async def test_a_rate_that_fails_ends_the_call_unsent(method: str) -> None:
         with pytest.raises(ConnectionError, match="store is away"):
             await client.request(method, "/companies")
         assert (service.log, client.stats().in_flight) == ([], 0)
-
-
-async def test_a_client_takes_a_rate_of_ones_own() -> None:
-    """Anything with the two methods; whatever else is refused at once."""
-    assert isinstance(Metered(), SharedRate)
-    async with Client("key-of-the-account", "http://localhost:1", rate=Metered()):
-        pass
-    wrong: Any
-    for wrong in ("95", 0, -1, object(), True):
-        with pytest.raises(ConfigurationError, match="rate must be more than 0 calls per second"):
-            Client("key-of-the-account", "http://localhost:1", rate=wrong)

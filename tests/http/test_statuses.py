@@ -10,7 +10,6 @@ from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.responses import Failure, Response, read_error
 from integration_sdk._http.statuses import Meaning, Scope
 from integration_sdk._push.table import Event, SendResult, classify
-from integration_sdk.errors import AnswerLost, NotSent
 from tests.support.session_support import VirtualService, error_body, read, virtual_session, write
 
 DONE, REFUSED, AGAIN = Meaning.DONE, Meaning.REFUSED, Meaning.AGAIN
@@ -46,22 +45,6 @@ def test_every_status_means_what_the_document_says(is_own: bool) -> None:
         of_read = statuses.of_answer(Safety.READ, status, is_own=is_own)
         assert of_read is meant(READS, status, GIVE_UP)
         assert statuses.of_answer(Safety.WRITE, status, is_own=is_own) is own, status
-
-
-@pytest.mark.parametrize(
-    ("safety", "phase", "meaning"),
-    [
-        (Safety.READ, Phase.NEVER_LEFT, AGAIN),
-        (Safety.READ, Phase.MAY_HAVE_LEFT, AGAIN),
-        (Safety.WRITE, Phase.NEVER_LEFT, AGAIN),
-        (Safety.WRITE, Phase.MAY_HAVE_LEFT, IN_DOUBT),
-    ],
-)
-def test_what_had_no_answer_is_repeated_where_that_does_no_harm(
-    safety: Safety, phase: Phase, meaning: Meaning
-) -> None:
-    """A read always, a write only if it never left."""
-    assert statuses.of_failure(safety, phase) is meaning
 
 
 def test_whom_a_status_concerns() -> None:
@@ -104,24 +87,6 @@ async def test_a_session_sends_again_what_the_table_says(request_: Request, is_o
         if statuses.of_answer(request_.safety, status, is_own=is_own) is AGAIN
     }
     assert {status for status, times in sent.items() if times == 2} == again
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("request_", [read(), write()], ids=["read", "write"])
-@pytest.mark.parametrize("failure", [NotSent("no"), AnswerLost("reset")], ids=["unsent", "lost"])
-async def test_a_session_sends_again_what_failed_harmlessly(
-    request_: Request, failure: NotSent | AnswerLost
-) -> None:
-    """What never left, and reads."""
-    phase = Phase.NEVER_LEFT if isinstance(failure, NotSent) else Phase.MAY_HAVE_LEFT
-    service = Fixed(Failure(phase, failure))
-    session = virtual_session(service)
-    with pytest.raises(type(failure)):
-        await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2)))
-    await session.aclose()
-
-    again = statuses.of_failure(request_.safety, phase) is AGAIN
-    assert service.times == 1 + again
 
 
 @pytest.mark.parametrize("body", [*PROXYS, error_body(400)])

@@ -9,7 +9,7 @@ from pathlib import Path
 from yarl import URL
 
 from tests.proofs.proof_proxy import message
-from tests.support.session_support import RawServer
+from tests.support.session_support import Peer
 
 HERE = Path(__file__).parent / "tls"
 PRIVATE_CA = str(HERE / "ca.pem")
@@ -27,20 +27,18 @@ def trusting() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=PRIVATE_CA)
 
 
-async def as_a_proxy(
-    server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def as_a_proxy(peer: Peer) -> None:
     """Pass each request on to the host in its first line, or everything after a CONNECT."""
     while True:
-        request = await server.receive(reader)
+        request = await peer.receive()
         method, target, rest = request.split(b" ", 2)
         if method == b"CONNECT":
-            await _tunnel(target.decode(), reader, writer)
+            await _tunnel(target.decode(), peer.reader, peer.writer)
             return
         url = URL(target.decode(), encoded=True)
         of_service, to_service = await asyncio.open_connection(url.host, url.port)
         to_service.write(b"%s %s %s" % (method, url.raw_path_qs.encode(), rest))
-        writer.write(await message(of_service))
+        peer.write(await message(of_service))
         to_service.close()
 
 

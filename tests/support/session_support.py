@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -22,6 +23,7 @@ from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk._http.transport import Attempt
 from integration_sdk._options_given import ConnectionOptions
+from integration_sdk.errors import IntegrationError
 
 KEY = "test-key-0123456789"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
@@ -51,7 +53,33 @@ def answer(status: int = 200, body: bytes = b"{}", **headers: str) -> bytes:
 # A server that can fail in any phase
 
 
-Connection = Callable[["RawServer", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+@define
+class Peer:
+    """One connection of a `RawServer`, from its side."""
+
+    server: RawServer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def write(self, reply: bytes) -> None:
+        self.writer.write(reply)
+
+    async def receive(self) -> bytes:
+        """Read one whole request, and count it."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        request = head + await self.reader.readexactly(int(length[1]) if length else 0)
+        self.server.requests.append(request)
+        return request
+
+    def reset(self) -> None:
+        """Close with RST in place of FIN."""
+        connection = self.writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.close()
+
+
+Connection = Callable[[Peer], Awaitable[None]]
 
 
 @define
@@ -75,35 +103,17 @@ class RawServer:
         self._open.add(task)
         self.connections += 1
         try:
-            await self.serve(self, reader, writer)
+            await self.serve(Peer(self, reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client went first, or the test is over
         finally:
             self._open.discard(task)
             writer.close()
 
-    async def receive(self, reader: asyncio.StreamReader) -> bytes:
-        """Read one whole request, and count it."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = 0
-        for line in head.split(b"\r\n"):
-            if line.lower().startswith(b"content-length:"):
-                length = int(line.partition(b":")[2])
-        request = head + await reader.readexactly(length)
-        self.requests.append(request)
-        return request
-
     async def end(self) -> None:
         for task in list(self._open):
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST in place of FIN."""
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.close()
 
 
 @asynccontextmanager
@@ -131,42 +141,29 @@ def unused_port() -> int:
 
 def always(reply: bytes) -> Connection:
     """Answer every request on a connection with *reply*."""
-
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        while True:
-            await server.receive(reader)
-            writer.write(reply)
-            await writer.drain()
-
-    return serve
+    return in_turn(reply)
 
 
 def in_turn(*replies: bytes) -> Connection:
     """Answer the n-th request of all with the n-th reply; the last one stays."""
 
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def serve(peer: Peer) -> None:
         while True:
-            await server.receive(reader)
-            writer.write(replies[min(len(server.requests), len(replies)) - 1])
-            await writer.drain()
+            await peer.receive()
+            peer.write(replies[min(len(peer.server.requests), len(replies)) - 1])
+            await peer.writer.drain()
 
     return serve
 
 
-def held(release: asyncio.Event) -> Connection:
-    """Answer once *release* is set."""
+def held(release: asyncio.Event | None = None) -> Connection:
+    """Answer once *release* is set; never without one."""
 
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def serve(peer: Peer) -> None:
         while True:
-            await server.receive(reader)
-            await release.wait()
-            writer.write(answer())
+            await peer.receive()
+            await (release or asyncio.Event()).wait()
+            peer.write(answer())
 
     return serve
 
@@ -263,8 +260,14 @@ def virtual_session(service: VirtualService, *, seed: int = 1, **settings: Any) 
     )
 
 
-async def send_once(session: Session, request: Request) -> Response:
-    return await session.send_once(request, ONE_CALL)
+async def reply_of(
+    session: Session, request: Request, options: CallOptions = ONE_CALL, *, once: bool = False
+) -> Any:
+    """Return the answer, or the error that is raised; the request is sent *once* or again."""
+    try:
+        return await (session.send_once if once else session.send)(request, options)
+    except IntegrationError as error:
+        return error
 
 
 def errors_of(error: BaseException | None) -> Iterator[BaseException]:

@@ -39,7 +39,7 @@ from integration_sdk.models import (
     Validation,
     ValidationItem,
 )
-from tests.support.session_support import KEY, RawServer, error_body, raw_server, unused_port
+from tests.support.session_support import KEY, Peer, error_body, raw_server, unused_port
 from tests.support.session_support import Connection as Serve
 from tests.support.session_support import answer as answer_of
 
@@ -170,12 +170,10 @@ REFUSED = {
 def once(reply: bytes) -> Serve:
     """Answer with *reply* and close the connection."""
 
-    async def serve(
-        server: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await server.receive(reader)
-        writer.write(reply)
-        await writer.drain()
+    async def serve(peer: Peer) -> None:
+        await peer.receive()
+        peer.write(reply)
+        await peer.writer.drain()
 
     return serve
 
