@@ -13,7 +13,6 @@ from integration_sdk._push.wire import read_any, read_full, read_page
 from integration_sdk._records.codec import decode_json
 from integration_sdk._records.shapes import read_operation
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import RecordRef
 
 texts = st.text(max_size=8)
 stamps = st.sampled_from(
@@ -64,27 +63,6 @@ def test_the_short_path_reads_what_the_long_one_does(shape: dict[str, Any], exac
     """An operation reads the same by the short path as by the one converter."""
     raw = json.dumps(shape).encode()
     assert read_full(raw, exact=exact) == read_operation(decode_json(raw, exact=exact))
-
-
-def test_what_a_push_changed_is_read() -> None:
-    """Every push that succeeds tells of it."""
-    ref = {"id": "I-1", "dataType": "invoices"}
-    shape = {"pushOperationKey": "k", "companyId": "c", "status": "Success"}
-    raw = json.dumps({**shape, "changes": [{"type": "Created", "recordRef": ref}]}).encode()
-    [change] = read_full(raw).changes
-
-    assert (change.type, change.record_ref) == (
-        "Created",
-        RecordRef(id="I-1", data_type="invoices"),
-    )
-
-
-def test_a_connection_may_be_spelt_either_way() -> None:
-    """``dataConnectionKey`` is read as ``data_connection_id`` too."""
-    shape = {"pushOperationKey": "k", "companyId": "c", "status": "Pending"}
-    raw = json.dumps({**shape, "dataConnectionKey": "books"}).encode()
-    assert read_full(raw).data_connection_id == "books"
-    assert read_full(raw) == read_operation(decode_json(raw))
 
 
 @given(st.lists(operations, max_size=5), st.booleans())

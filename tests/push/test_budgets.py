@@ -16,15 +16,13 @@ from pathlib import Path
 import pytest
 
 from integration_sdk import Client
-from integration_sdk.errors import IntegrationError, JournalError, NotFound, WaitExpired
+from integration_sdk.errors import IntegrationError, NotFound, WaitExpired
 from tests.support.budget_support import (
     HOUR,
     TROUBLES,
     WAYS,
-    Run,
     Way,
     breaches,
-    carry_out,
     fullest,
     many,
     one_alone,
@@ -284,90 +282,3 @@ async def test_a_push_that_is_refused_is_sent_as_often_as_its_retries_allow(stat
     assert max(sent.values()) <= (5 if status in (429, 503) else 1)
     assert status != 401 or sent.total() <= 130
     assert status not in (429, 503) or fullest(service.times("push"), 10.0) <= 40
-
-
-@virtual
-@pytest.mark.parametrize("status", [401, 429, 500])
-async def test_options_that_cannot_be_had_cost_a_call_for_each_push(status: int) -> None:
-    """At most: each call may be repeated as often as the client's retries allow."""
-    service = Service(lambda _: 0.1, [reads(lambda _: refusal(status), "options")])
-    async with service.client() as client, client.coordinator(check="options") as pushes:
-        with suppress(IntegrationError):
-            async for _ in pushes.run(requests(100, companies=3)):
-                pass
-
-    asked = service.times("options")
-    assert 3 <= len(asked) <= 300
-    assert status != 429 or fullest(asked, 10.0) <= 15
-
-
-@virtual
-@pytest.mark.parametrize("status", [404, 429, 500, 503])
-async def test_a_page_that_is_refused_for_an_hour_is_no_storm(status: int) -> None:
-    """Repetitions are few for each reader at first, and then for all of them together.
-
-    A page that is refused with 429 or 503 is asked for once in two seconds on average, by all
-    together, as long as its call may last.
-    """
-    service = Service(faults=[reads(lambda _: refusal(status), "other")])
-
-    async def read_all() -> None:
-        with suppress(IntegrationError):
-            async for _ in client.company("c-0").data("invoices").list():
-                pass
-
-    async with service.client(timeout=HOUR) as client:
-        await asyncio.gather(*(read_all() for _ in range(10)))
-
-    asked = service.times("other")
-    assert sum(at <= 10 for at in asked) <= 110
-    later = [at for at in asked if at > 10]
-    assert fullest(later, 60.0) <= 40
-    assert len(later) <= 0.55 * HOUR
-
-
-@virtual
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize("told", [{}, {"Retry_After": "0"}, {"Retry_After": "1"}])
-async def test_a_closed_gate_is_probed_by_one_for_all(status: int, told: dict[str, str]) -> None:
-    """Hundreds of callers cost no more than one, and a probe costs one request."""
-    service = Service(faults=[reads(lambda _: refusal(status, **told), "other")])
-    async with service.client(timeout=60.0) as client:
-        calls = (client.request("GET", "/companies") for _ in range(300))
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    asked = service.times("other")
-    crowd = sum(at < 0.01 for at in asked)
-    assert crowd <= 20  # they were under way when the first answer came
-    assert len(asked) - crowd <= 40
-
-
-class Away:
-    """A shared limit whose store cannot be reached, from some time on."""
-
-    def __init__(self, since: float) -> None:
-        self.since = since
-        self.asked: list[float] = []
-
-    async def acquire(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self.asked.append(now)
-        if now >= self.since:
-            raise JournalError("the store is away")
-
-    def paused(self, seconds: float) -> None:
-        """Nobody else is there to hear it."""
-
-
-@virtual
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_rate_whose_store_is_away_is_not_asked_again_and_again(
-    way: Way, tmp_path: Path
-) -> None:
-    """What it refuses is not sent, and not tried any more often than what is sent."""
-    rate, service = Away(since=3.0), Service()
-    run = Run(service, 1, 1, tmp_path / "pushes.db", {"rate": rate})
-    await carry_out(run, way, [TROUBLES["Pending"]], 600.0)
-
-    assert fullest(rate.asked, 10.0) <= 15
-    assert not [*one_alone(service, told=False)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any, assert_type
 
 import pytest
@@ -169,21 +168,6 @@ async def test_what_never_left_is_sent_again_and_then_given_up() -> None:
     assert 2 <= sum(request.startswith("POST") for request in tried) <= 10
 
 
-async def test_a_key_that_cannot_be_asked_for_harms_nobody_else() -> None:
-    """It is PENDING with the reason; other pushes are polled as ever."""
-
-    def answer(call: Asked) -> Answer | None:
-        if call.kind == "push" and b'"number":0' in call.body:
-            held = service.add(record={"number": 0})
-            return Answer.of({**service.shown(held, call.at), "pushOperationKey": "a/b"})
-        return refusal(404) if call.kind == "list" else None
-
-    service = Service(answer=answer)
-    outcomes = await run_once(service, requests(2))
-
-    assert [one.status for one in outcomes] == [OutcomeStatus.PENDING, OutcomeStatus.SUCCESS]
-
-
 async def test_a_service_that_never_says_why_is_not_asked_for_each_push() -> None:
     """Once a read of the push itself has told no more than the list, lists are enough."""
 
@@ -211,27 +195,6 @@ async def test_data_that_a_list_leaves_out_is_fetched_on_demand(*, fetch_data: b
     probes = 1  # of whether the list can be believed
     assert having_data == 50 if fetch_data else having_data <= probes
     assert service.count("get") <= having_data + probes
-
-
-class Word(StrEnum):
-    """A program's own names for things."""
-
-    COMPANY = "company-word"
-    INVOICES = "invoices"
-    REFERENCE = "INV-1"
-
-
-async def test_names_from_enums_are_written_as_what_they_stand_for(journal: Any) -> None:
-    """A journal of such pushes can be opened again, and knows them by the bare names."""
-    service, record = Service(), {"number": 1}
-    named = PushRequest(
-        Word.COMPANY, "books", Word.INVOICES, record, reference=Word.REFERENCE, natural_key="number"
-    )
-    bare = PushRequest("company-word", "books", "invoices", record, reference="INV-1")
-    first, again = [await push_once(service, one, journal=journal) for one in (named, bare)]
-
-    assert (first.status, again.key) == (OutcomeStatus.SUCCESS, first.key)
-    assert service.count("push") == 1
 
 
 @pytest.mark.parametrize("what", [{"attach": ("a.pdf", b"\x00\xff")}, {"delete": True}])

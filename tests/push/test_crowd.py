@@ -11,45 +11,49 @@ import gc
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from contextlib import suppress
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
 from aiohttp import ConnectionTimeoutError
-from attrs import Factory, define
 
-from integration_sdk import Client, Coordinator, Push, PushEvent
+from integration_sdk import Coordinator, OutcomeStatus, Push, PushEvent, PushRequest
 from integration_sdk.errors import IntegrationError, JournalError
-from integration_sdk.models import OutcomeStatus, PushRequest
-from tests.support.push_support import Journal, breaking, coordinator, request
+from tests.support.push_support import (
+    Journal,
+    breaking,
+    coordinator,
+    named,
+    pushed,
+    request,
+    requests,
+)
 from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
-pytestmark = pytest.mark.virtual_time
-
 MISHAPS = (no_answer(), refusal(500), refusal(429))
-REFUSAL = refusal(400)
 BROKEN = (ValueError("a middleware's"), ConnectionTimeoutError("no route"))
-T = TypeVar("T")
-Leave = Literal["drain", "detach"]
-LEAVE: tuple[Leave, ...] = ("drain", "detach")
 TOLD = (IntegrationError, TimeoutError)
 
 
-@define
 class World:
-    """What one seed makes of the service, and of those who use it."""
+    """What one seed makes of the service, and of those who use it.
 
-    chance: random.Random
-    on_disk: bool
-    service: Service = Factory(Service)
-    told: WeakKeyDictionary[Push, Counter[str]] = Factory(WeakKeyDictionary)
-    max_open: int = 50
-    most_told: int = 0
-    client: Client | None = None
-    is_expired: bool = False
+    told: What was heard of each push that is alive.
+    """
 
-    def one_of(self, *choices: T) -> T:
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.service = Service(lambda _: self.one_of(0, 0.1, 2, 7, 60, 300), answer=self.answer)
+        self.journal = Journal() if seed % 2 else None
+        if self.journal is not None:
+            self.journal.before_write = self.write
+        self.max_open = self.one_of(1, 2, 50)
+        self.told = WeakKeyDictionary[Push, Counter[str]]()
+        self.most_told, self.is_expired = 0, False
+        self.callers: list[asyncio.Task[None]] = []
+
+    def one_of(self, *choices: Any) -> Any:
         return self.chance.choice(choices)
 
     def hear(self, event: PushEvent) -> None:
@@ -57,47 +61,34 @@ class World:
         told[event.what] += 1
         self.most_told = max(self.most_told, told["ended"], told["found"])
 
+    def write(self, _: Sequence[object]) -> None:
+        if self.chance.random() < 0.03:
+            raise JournalError("full")
+
     def answer(self, call: Asked) -> Answer | None:
         if self.is_expired:
             return refusal(402)
         if self.chance.random() > 0.12:
             return None
-        if call.kind != "push":
-            return self.one_of(*MISHAPS)
-        if self.chance.random() < 0.4:
+        if call.kind == "push" and self.chance.random() < 0.4:
             self.service.carry_out(call)
             return no_answer()
-        return self.one_of(*MISHAPS, REFUSAL)
+        mishap: Answer = self.one_of(*MISHAPS, refusal(400 if call.kind == "push" else 500))
+        return mishap
 
     def breaks(self, _: str) -> Exception | None:
-        return self.one_of(*BROKEN) if self.chance.random() < 0.03 else None
-
-    @asynccontextmanager
-    async def opened(self, journal: Journal | None, leave: Leave) -> AsyncIterator[Coordinator]:
-        """Open a coordinator, perhaps of a client that is closed before it is left."""
-        options: dict[str, Any] = {
-            "journal": journal,
-            "max_open": self.max_open,
-            "exclusive": self.one_of(True, False),
-            "leave": leave,
-        }
-        async with (
-            self.service.client(middlewares=[breaking(self.breaks)]) as self.client,
-            self.client.coordinator(patience=4.0, on_event=self.hear, **options) as pushes,
-        ):
-            yield pushes
+        return self.chance.choice(BROKEN) if self.chance.random() < 0.03 else None
 
     def request(self) -> PushRequest:
         number = self.chance.randrange(6)
-        return request(number, companies=2, reference=f"INV-{number}" if self.on_disk else None)
+        return (named if self.journal else request)(number, companies=2)
 
     async def submit(self, pushes: Coordinator) -> None:
         """Push something, for as long as the caller likes, and decide if it is in doubt."""
         try:
             async with asyncio.timeout(self.one_of(0.001, 0.2, None, None, None)):
                 push = await pushes.submit(self.request(), wait=self.one_of(None, 0.5, 10))
-            outcome = await push
-            if outcome.status is OutcomeStatus.IN_DOUBT and push.intent:
+            if (await push).status is OutcomeStatus.IN_DOUBT and push.intent:
                 async with asyncio.timeout(self.one_of(0.01, 1000)):
                     await pushes.decide(push.intent, self.one_of("resend", "abandon"))
         except TOLD:
@@ -113,59 +104,55 @@ class World:
 
         try:
             outcomes = pushes.run(source(), ordered=self.one_of(True, False))
-            for _ in range(self.one_of(1, 2)):
-                left = self.one_of(1, 3, 100)
-                async for _ in outcomes:
-                    left -= 1
-                    if not left:
-                        break
+            for left in (self.one_of(1, 3, 100), self.one_of(0, 3, 100)):
+                count = left
+                while count and await anext(outcomes, None):
+                    count -= 1
         except TOLD:
             pass
 
-    async def visit(self, pushes: Coordinator) -> list[asyncio.Task[None]]:
+    async def visit(self) -> None:
         """Let callers come, one after the other, and things happen between them."""
-        callers = []
-        for _ in range(self.chance.randrange(1, 20)):
-            come = self.one_of(self.submit, self.submit, self.submit, self.run)
-            callers.append(asyncio.create_task(come(pushes)))
-            await asyncio.sleep(self.one_of(0, 0.01, 0.5, 5, 30))
-            if self.chance.random() < 0.2:
-                pushes.notify(self.one_of("somebody's", *self.service.by_key))
-            if self.chance.random() < 0.02:
-                self.is_expired = self.one_of(True, False)
-                if not self.is_expired and self.client is not None:
-                    await self.client.aclose()
-        return callers
+        options: dict[str, Any] = {
+            "exclusive": self.one_of(True, False),
+            "leave": self.one_of("drain", "detach"),
+        }
+        async with (
+            self.service.client(middlewares=[breaking(self.breaks)]) as client,
+            client.coordinator(
+                journal=self.journal,
+                max_open=self.max_open,
+                patience=4.0,
+                on_event=self.hear,
+                **options,
+            ) as pushes,
+        ):
+            for _ in range(self.chance.randrange(1, 20)):
+                come = self.one_of(self.submit, self.submit, self.submit, self.run)
+                self.callers.append(asyncio.create_task(come(pushes)))
+                await asyncio.sleep(self.one_of(0, 0.01, 0.5, 5, 30))
+                if self.chance.random() < 0.2:
+                    pushes.notify(self.one_of("somebody's", *self.service.by_key))
+                if self.chance.random() < 0.02:
+                    self.is_expired = self.one_of(True, False)
+                    if not self.is_expired:
+                        await client.aclose()
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("seed", range(30))
 async def test_nothing_is_left_of_a_crowd(seed: int) -> None:
     """The block ends, all callers are told, and no poll, place or push remains."""
-    chance = random.Random(seed)
-    world = World(chance, on_disk=seed % 2 == 0)
-    journal = Journal()
-    kept = journal if world.on_disk else None
-
-    def fail_at_times(_: Sequence[object]) -> None:
-        if chance.random() < 0.03:
-            raise JournalError("full")
-
-    journal.before_write = fail_at_times
+    world = World(seed)
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: unheard.append(what))
-    world.service.answer = world.answer
-    world.service.takes = lambda _: world.one_of(0, 0.1, 2, 7, 60, 300)
-    world.max_open = world.one_of(1, 2, 50)
     random.seed(seed)  # what the client draws from
     async with asyncio.timeout(10_000):
-        try:
-            async with world.opened(kept, LEAVE[seed % 4 // 2]) as pushes:
-                callers = await world.visit(pushes)
-        except JournalError:
-            pass  # what the disk refused to the last
-        await asyncio.gather(*callers)
+        with suppress(JournalError):  # what the disk refused to the last
+            await world.visit()
+        await asyncio.gather(*world.callers)
 
-    del callers, pushes
+    world.callers.clear()
     gc.collect()
     assert len(world.told) <= 2  # which the traceback of the error that ended all holds
     requests_so_far = world.service.count()
@@ -173,14 +160,13 @@ async def test_nothing_is_left_of_a_crowd(seed: int) -> None:
     assert world.service.count() == requests_so_far
 
     world.service.answer, world.service.takes = None, lambda _: 100.0
-    journal.before_write = lambda _: None
-    async with (
-        asyncio.timeout(10_000),
-        coordinator(world.service, journal=kept, max_open=world.max_open) as pushes,
-    ):
+    if world.journal is not None:
+        world.journal.before_write = lambda _: None
+    most = {"journal": world.journal, "max_open": world.max_open}
+    async with asyncio.timeout(10_000), coordinator(world.service, **most) as pushes:
         await asyncio.gather(*pushes.recovered)
-        async with asyncio.timeout(50):  # as many find a place at once
-            await asyncio.gather(*(pushes.submit(request(n)) for n in range(world.max_open)))
+        async with asyncio.timeout(150):  # as many find a place at once
+            await asyncio.gather(*(pushed(pushes, one) for one in requests(world.max_open)))
 
     assert world.most_told < 2
     assert not unheard

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from typing import Any
@@ -34,12 +33,11 @@ from tests.support.push_support import (
     pushed,
     request,
     requests,
-    run_once,
     searches,
     statuses,
     swallowed,
 )
-from tests.support.virtual_service import Answer, Asked, Proceed, Service, no_answer, refusal
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -107,20 +105,6 @@ async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) ->
         assert candidates(await push) == (key,)
 
 
-async def test_a_push_of_an_earlier_snapshot_is_told_by_its_echo(journal: Any) -> None:
-    """Doubts of two snapshots do not hide each other's pushes: the echo counts for both."""
-    takes = lambda record: 1000.0 if record["number"] == 1 else 2.0  # noqa: E731
-    service = fated(None, "lost", "swallowed", takes=takes)
-    async with coordinator(service, journal=journal, patience=2000.0) as pushes:
-        await pushed(pushes, request(0))
-        first = await pushes.submit(named(1))
-        await asyncio.sleep(700)
-        second = await pushes.submit(named(2))
-        outcomes = [await first, await second]
-
-    assert outcomes[0].status is SUCCESS
-
-
 async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
     """It is found within ten minutes and followed, and its callers are told once."""
     service, events = fated("swallowed"), list[PushEvent]()
@@ -151,21 +135,6 @@ async def test_a_list_that_fails_for_a_moment_is_asked_for_again() -> None:
     assert (in_doubt.status, found.status) == (IN_DOUBT, SUCCESS)
 
 
-@pytest.mark.parametrize("breaks", ["once", "always"])
-async def test_a_middleware_that_breaks_lists_leaves_no_push_without_an_outcome(
-    breaks: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What was lost cannot be searched for then: it is IN_DOUBT, and the block can be left."""
-    bugs = iter([ValueError("a bug")] * (1 if breaks == "once" else 1000))
-    middleware = breaking(lambda request: next(bugs, None) if LISTS in request else None)
-    service = fated(ever="swallowed" if breaks == "always" else None)
-    outcomes = await run_once(service, requests(2), middlewares=[middleware], patience=5.0)
-
-    assert statuses(outcomes) == {SUCCESS if breaks == "once" else IN_DOUBT: 2}
-    assert {record.name for record in caplog.records} == {"integration_sdk.pushes"}
-    assert "a bug" in caplog.text
-
-
 @pytest.mark.parametrize("has_left", [False, True])
 async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
     caplog: pytest.LogCaptureFixture, *, has_left: bool
@@ -192,21 +161,6 @@ async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
 # What searches cost
 
 
-async def test_what_is_in_doubt_is_searched_for_twice_a_minute() -> None:
-    """However often polls list its company."""
-    service = fated("swallowed", takes=lambda _: 1.0)
-    loop = asyncio.get_running_loop()
-    async with service.client() as client, client.coordinator() as pushes:
-        await pushed(pushes)
-        before, lists = searches(service), service.count("list")
-        until = loop.time() + 60
-        while loop.time() < until:
-            await listed(client, service)
-
-    assert searches(service) - before == 2
-    assert service.count("list") - lists > 30
-
-
 async def test_a_doubt_that_nobody_decides_costs_little(connect: Connect) -> None:
     """Others push all day, and each search goes back over all of that: a quota is soon spent."""
     service = fated(ever="swallowed")
@@ -218,20 +172,6 @@ async def test_a_doubt_that_nobody_decides_costs_little(connect: Connect) -> Non
             for _ in range(DAY // 600):
                 await asyncio.gather(listed(client, service), asyncio.sleep(600))
             assert searches(service) - before <= 200
-
-
-async def test_a_push_that_turns_up_hours_later_is_found() -> None:
-    """Rarer is not never: within ten minutes."""
-    service = fated("swallowed")
-    async with coordinator(service) as pushes:
-        push = await pushes.submit(request())
-        await push
-        await asyncio.sleep(10 * HOUR)
-        late = service.add(record={"number": 0})
-        await asyncio.sleep(620)
-
-        assert push.operation
-        assert (push.key, push.operation.status) == (late.key, "Success")
 
 
 @pytest.mark.parametrize(
@@ -469,27 +409,6 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
     assert service.count("push") == 1
 
 
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_bad_line_makes_no_push_twice(seed: int) -> None:
-    """One call in five is lost, before or after it arrives: each record is there once at most.
-
-    A lost answer to a second request stays in doubt, since either request may have made the push;
-    so does what stands beside it.
-    """
-    chance = random.Random(seed)
-    choices: list[Fate] = ["swallowed", "lost", *[None] * 8]
-    service = fated(*(chance.choice(choices) for _ in range(1000)))
-    asked = requests(60, companies=3, natural_key="number")
-    outcomes = await run_once(service, asked, in_doubt="resend", journal=Journal())
-
-    made = Counter(held.record["number"] for held in service.by_key.values())
-    assert max(made.values()) == 1
-    for outcome in outcomes:
-        is_there = made[outcome.request.record["number"]]
-        assert is_there if outcome.status is SUCCESS else candidates(outcome)
-    assert statuses(outcomes)[SUCCESS] >= 56
-
-
 async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
     """Whoever was told IN_DOUBT may have acted on it."""
     service = fated("swallowed")
@@ -578,22 +497,6 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
     await push_once(service, request(0, natural_key="number"), dialect=PUBLISHED, **patient)
 
     assert service.count("push") == times
-
-
-async def test_what_will_be_sent_again_is_not_given_up_meanwhile() -> None:
-    """The search for another push of its company ends before the pause that was asked for."""
-    put_off = iter([Answer(503, b"<html>Back soon</html>", {"Retry-After": "120"})])
-
-    def answer(call: Asked) -> Answer | None:
-        if call.kind != "push":
-            return None
-        return no_answer() if b'"number":1' in call.body else next(put_off, None)
-
-    service = Service(answer=answer)
-    outcomes = await run_once(service, requests(2), dialect=PUBLISHED)
-
-    assert [one.status for one in outcomes] == [SUCCESS, IN_DOUBT]
-    assert len(service.by_key) == 1
 
 
 async def test_a_service_of_another_dialect_gets_no_replays() -> None:

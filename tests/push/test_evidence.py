@@ -225,69 +225,11 @@ def test_what_proves_nothing_is_no_find(listed: list[PushOperation]) -> None:
     assert found(conclude(listed, row(), before=before)) is None
 
 
-def test_a_rival_that_may_own_it_keeps_a_push_in_doubt() -> None:
-    """With the same record, or one that cannot be compared; not with another record."""
-    listed = [push("a", 1), OLD]
-    for rival in (row(id="r"), row(id="r", natural_key=None, payload=None, state=State.DONE)):
-        assert found(conclude(listed, row(), rivals=[rival])) is None
-    assert found(conclude(listed, row(), rivals=[row(2, id="r")])) == "a"
-    other = structs.replace(row(id="r"), lane=LANE._replace(data_type="bills"))
-    assert found(conclude(listed, row(), rivals=[other])) == "a"
-
-
-def test_a_find_explains_the_others() -> None:
-    """The next one is judged without the rival, and without the push that was its."""
-    one, twin = row(1, id="one"), row(natural_key=None, id="twin")
-    said = conclude([push("b", 1), push("a", 2), OLD], row(2, id="two"), one, twin)
-    assert (found(said, "two"), found(said, "one")) == ("a", None)
-
-
 def test_without_a_natural_key_a_silent_push_may_be_ours() -> None:
     """It could turn out to agree as well."""
     listed = [push("b"), push("a", 1), OLD]
     assert found(conclude(listed, row())) == "a"
     assert found(conclude(listed, row(natural_key=None))) is None
-
-
-def test_the_only_new_push_of_an_exclusive_lane_is_ours() -> None:
-    """E1 wants the caller's word, a long search, no rival, and one new push, twice in a row."""
-    listed, mine = [push("a", 7), OLD], row(natural_key=None)
-    (finding, event) = conclude(listed, mine, exclusive=True)["mine"]
-    assert (finding.key, event) == ("a", None)
-    assert found(conclude(listed, mine, exclusive=True, before=finding)) == "a"
-    assert found(conclude(listed, mine, exclusive=True, before=finding, waited=1.0)) is None
-    assert found(conclude(listed, mine, before=finding)) is None
-    rivals = [row(3, id="r")]
-    assert found(conclude(listed, mine, exclusive=True, before=finding, rivals=rivals)) is None
-    more = [push("b", 8), *listed]
-    assert found(conclude(more, mine, exclusive=True, before=finding)) is None
-    assert found(conclude(listed, row(), exclusive=True, before=finding)) is None  # another number
-
-
-def test_what_no_list_shows_is_absent_when_seen_twice() -> None:
-    """After the patience; not while the service's clock has gone back."""
-    absent = Finding(Verdict.ABSENT)
-    assert conclude([OLD], row())["mine"] == (absent, None)
-    assert conclude([OLD], row(), before=absent)["mine"] == (absent, Event.UNSETTLED)
-    assert conclude([OLD], row(), before=absent, waited=1.0)["mine"] == (absent, None)
-    back = int(BEGAN.timestamp()) - 60
-    assert conclude([OLD], row(), before=absent, at=back)["mine"][0].verdict is Verdict.UNRESOLVED
-
-
-def test_a_search_goes_on_while_what_may_be_ours_is_pending() -> None:
-    """It echoes nothing yet; that is bounded."""
-    listed = [push("a"), OLD]
-    finding, event = conclude(listed, row())["mine"]
-    assert (finding.candidates, finding.waits, event) == (("a",), True, None)
-    assert conclude(listed, row(), waited=1000.0)["mine"][1] is Event.UNSETTLED
-
-
-def test_a_row_in_doubt_changes_with_news_only() -> None:
-    """What is on record already is not recorded again."""
-    doubt = row(state=State.DOUBT, verdict=Verdict.UNRESOLVED, candidates=("a",))
-    assert conclude([push("a"), OLD], doubt)["mine"][1] is None
-    assert conclude([push("b"), push("a"), OLD], doubt)["mine"][1] is Event.UNSETTLED
-    assert found(conclude([push("a", 1), OLD], doubt)) == "a"
 
 
 def test_an_attachment_is_told_by_what_it_changed() -> None:

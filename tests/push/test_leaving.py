@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import Counter
 from collections.abc import Coroutine
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +13,7 @@ from weakref import ref
 import pytest
 
 from integration_sdk import OutcomeStatus, Push, PushEvent, Store
-from integration_sdk.errors import ClientClosed, ConfigurationError, NotSent, TooManyRequests
+from integration_sdk.errors import ClientClosed, ConfigurationError, TooManyRequests
 from tests.support.push_support import (
     Connect,
     Journal,
@@ -22,13 +21,11 @@ from tests.support.push_support import (
     coordinator,
     fated,
     named,
-    push_once,
     pushed,
     request,
     requests,
-    run_once,
 )
-from tests.support.virtual_service import Answer, Service, refusal
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 on_disk_or_not = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "journal"])
@@ -99,35 +96,6 @@ async def test_an_exception_in_the_block_does_not_wait(
     (said,) = caplog.messages
     assert said.endswith(f"pushes that continue at the service: 1; their keys are in {where}")
     assert len(pushes.detached) == 1
-
-
-async def test_an_exception_that_leaves_the_block_sends_nothing_more(connect: Connect) -> None:
-    """What has not left stays here: told as NotSent, and no row says that it may exist."""
-    service = Service(lambda _: FOREVER)
-    client = await connect(service, per_company=1, timeout=None, read_timeout=None)
-
-    async def left_by_an_exception() -> None:
-        async with client.coordinator(on_event=events.append) as pushes:
-            await pushes.submit(request())
-            service.answer = lambda _: Answer(seconds=1e6)
-            tasks.append(asyncio.create_task(client.company("c-0").get()))
-            await asyncio.sleep(1)  # no place becomes free any more
-            tasks.extend(asyncio.create_task(pushes.submit(one)) for one in requests(4))
-            await asyncio.sleep(1)
-            raise ZeroDivisionError
-
-    events: list[PushEvent] = []
-    tasks: list[asyncio.Task[Any]] = []
-    async with asyncio.timeout(100):
-        with pytest.raises(ZeroDivisionError):
-            await left_by_an_exception()
-    holder, *submitted = tasks
-    holder.cancel()
-    await asyncio.gather(*submitted)
-
-    assert service.count("push") == 1
-    told = [event.push.outcome for event in events if event.what == "ended"]
-    assert Counter(type(one.error) for one in told if one) == {NotSent: 4, ClientClosed: 1}
 
 
 @pytest.mark.parametrize("leave", ["drain", "detach"])
@@ -204,24 +172,6 @@ async def test_a_cancelled_submit_leaves_the_push_to_the_coordinator() -> None:
 
     assert service.count("push") == 1
     assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 1}
-
-
-async def test_what_fails_after_its_caller_was_cancelled_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Once, by us: not as an exception that nobody has retrieved."""
-
-    async def broken(*_: object) -> Any:
-        await asyncio.sleep(5)
-        raise RuntimeError("a bug")
-
-    async with coordinator(Service(), check="options", middlewares=[broken]) as pushes:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await pushes.submit(request())
-
-    assert [record.name for record in caplog.records] == ["integration_sdk.pushes"]
-    assert "a bug" in caplog.text
 
 
 async def again_and_again(work: Coroutine[Any, Any, object], turns: int) -> None:
@@ -308,39 +258,3 @@ async def test_an_end_that_is_cancelled_lets_go_of_everything(connect: Connect) 
     assert service.count("push") == 0
     async with coordinator(service, journal=journal) as other:
         assert other.recovered == ()
-
-
-async def test_however_often_the_end_of_a_block_is_cancelled_its_journal_closes() -> None:
-    """The next run in this process can open the journal, though a search never answered."""
-    service, journal, began = fated("swallowed"), Journal(), asyncio.Event()
-
-    async def run() -> None:
-        async with coordinator(service, journal=journal) as pushes:
-            await pushes.submit(named())
-            service.latency = 1e6  # the list that is searched for it
-            await asyncio.sleep(10)
-            began.set()
-            await asyncio.sleep(1e6)
-
-    block = asyncio.create_task(run())
-    await began.wait()
-    while not block.done():
-        block.cancel()
-        await asyncio.sleep(1)
-
-    service.latency = 0.03
-    async with coordinator(service, journal=journal, leave="detach") as pushes:
-        assert [push.request.reference for push in pushes.recovered] == ["INV-1"]
-
-
-@pytest.mark.parametrize("turns", range(6))
-async def test_an_opening_that_is_cancelled_lets_go_of_the_journal(turns: int) -> None:
-    """It can be opened again by the same process, at once."""
-    journal = Journal()
-    opening = asyncio.create_task(run_once(Service(), [], journal=journal))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    opening.cancel()
-    await asyncio.gather(opening, return_exceptions=True)
-
-    assert (await push_once(Service(), journal=journal)).status is OutcomeStatus.SUCCESS

@@ -199,31 +199,6 @@ async def test_bad_notifications_change_no_result(
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("bulk", [False, True], ids=["client.wait", "submit(wait=)"])
-async def test_a_short_wait_sees_an_end_that_is_not_told(*, bulk: bool) -> None:
-    """Expected in vain, notifications cost a short wait some delay, and no push its outcome.
-
-    Each such end counts: the waits that follow are as short as without notifications.
-    """
-    loop, took = asyncio.get_running_loop(), list[float]()
-    service = Service(lambda _: 4.0)
-    async with service.client(notified=True) as client, client.coordinator() as pushes:
-        books = client.company("c-0").connection("books")
-        for _ in range(8):
-            began = loop.time()
-            if bulk:
-                push = await pushes.submit(PushRequest("c-0", "books", "invoices", {}), wait=20)
-                assert (await push).status is OutcomeStatus.SUCCESS
-            else:
-                operation = await client.wait(await books.push("invoices", {}), timeout=20)
-                assert operation.status == "Success"
-            took.append(loop.time() - began)
-
-    assert took[0] < 20
-    assert max(took[5:]) < 7
-
-
-@pytest.mark.virtual_time
 async def test_another_thread_may_notify() -> None:
     """Such as the consumer of a queue: the push is polled by the client's own loop, once more."""
     service = Service(lambda _: 3600.0)

@@ -29,9 +29,7 @@ from tests.support.push_support import (
     Connect,
     breaking,
     coordinator,
-    fated,
     lagging,
-    push_once,
     pushed,
     request,
     requests,
@@ -165,12 +163,6 @@ async def test_an_unknown_push_is_not_found(connect: Connect) -> None:
     assert service.count() == 1
 
 
-async def test_a_failed_push_is_an_answer(connect: Connect) -> None:
-    """Failed is returned, not raised."""
-    service = Service(status=lambda _: "Failed")
-    assert (await wait_for(await connect(service), held(service))).status is PushStatus.FAILED
-
-
 async def test_a_final_state_never_changes_back(connect: Connect) -> None:
     """Whatever is said of it later, to whomever: a wait returns what came first."""
     service = Service(lambda _: 0.0)
@@ -199,20 +191,6 @@ async def test_a_key_in_capitals_is_the_same_key(connect: Connect) -> None:
         one.key = one.key.replace("0000-4000", "a000-4000")
         service.by_key[one.key] = one
         assert (await wait_for(client, one, timeout=60)).status is PushStatus.SUCCESS
-
-
-async def test_two_coordinators_may_follow_one_push(connect: Connect) -> None:
-    """Who binds a push that another coordinator of the client follows takes it from nobody."""
-    service = fated(None, "swallowed", takes=lambda _: 60.0)
-    client = await connect(service)
-    one, other = client.coordinator(), client.coordinator(patience=1.0)
-    async with asyncio.timeout(600), one as first, other as second:
-        followed = await first.submit(request(0))
-        doubted = await second.submit(request(0))
-        assert (await doubted).status is OutcomeStatus.IN_DOUBT
-        bound = await second.decide(str(doubted.intent), bind=str(followed.key))
-
-        assert statuses([await bound, await followed]) == {OutcomeStatus.SUCCESS: 2}
 
 
 # The life of the loop
@@ -294,21 +272,6 @@ async def test_closing_tells_who_waits(
     await asyncio.sleep(1)
     assert not polling_tasks()
     assert not caplog.records
-
-
-async def test_who_is_cancelled_with_the_loop_leaves_no_loop_behind(connect: Connect) -> None:
-    """A shutdown that cancels all tasks is over when these have ended."""
-    service = Service(lambda _: FOREVER)
-    client = await connect(service)
-    waits = [asyncio.ensure_future(wait_for(client, held(service))) for _ in range(3)]
-    await asyncio.sleep(30)
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-    assert all(wait.cancelled() for wait in waits)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def alive(kind: type) -> int:
@@ -504,17 +467,6 @@ async def test_a_push_with_a_value_that_cannot_be_read_ends_like_the_others(odd:
     assert sum(bool(one.result().data) for one in outcomes) == 9
 
 
-@pytest.mark.parametrize("odd", ODD)
-async def test_a_push_that_is_acknowledged_with_such_a_value_is_not_in_doubt(odd: str) -> None:
-    """The answer has its key, which is all that proves it."""
-    service = showing(ODD[odd], takes=lambda _: 0.0)
-    numbers = "decimal" if "decimal" in odd else "float"
-    outcome = await push_once(service, request(1), numbers=numbers)
-
-    assert outcome.status is OutcomeStatus.SUCCESS
-    assert service.count("list") == 1
-
-
 async def test_a_page_too_deep_to_read_does_not_stop_the_polling() -> None:
     """No push is lost by it: they are read singly."""
     deep = b"[" * 1_000_000 + b"]" * 1_000_000  # CPython 3.14 reads some 200,000
@@ -524,20 +476,3 @@ async def test_a_page_too_deep_to_read_does_not_stop_the_polling() -> None:
 
     assert ends.pop(1) is OutcomeStatus.PENDING
     assert set(ends) == {OutcomeStatus.SUCCESS}
-
-
-async def test_what_has_not_even_a_key_is_read_again(connect: Connect) -> None:
-    """A cut answer may be whole the next time."""
-    cut = iter([Answer(body=b'{"pushOperationKey":"')] * 3)
-    service = Service(answer=lambda call: next(cut, None) if call.kind == "get" else None)
-    assert (await wait_for(await connect(service), held(service), timeout=100)).is_final
-
-
-async def test_what_cannot_be_read_in_full_is_no_evidence() -> None:
-    """A push without its record is not one whose record differs, so it may be the one sought."""
-    service = showing(ODD["half a character"], takes=lambda _: 0.0, list_has_data=False)
-    service.faults.append(lambda asked, go_on: replace(go_on(), cut=0 if asked.body else None))
-    outcome = await push_once(service, request(1, natural_key="number"), exclusive=True)
-
-    assert outcome.status is OutcomeStatus.SUCCESS
-    assert outcome.key in service.by_key

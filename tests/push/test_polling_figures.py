@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.polling import Measured, Takes, growth_schedule, jain, measure
+from benchmarks.polling import Measured, Takes, jain, measure
 from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import reads, unseen
@@ -64,14 +64,6 @@ def test_fast_pushes_are_seen_at_once_for_a_twentieth_request_each() -> None:
     assert seen.delay(0.5) <= 0.3
 
 
-def test_delays_are_short_for_what_takes_half_a_minute() -> None:
-    """Pushes that take 1 to 30 s are known 1 s later (p50), 3 s at p95."""
-    seen = measure(450, 3, lambda chance: chance.uniform(1, 30), rate=12)
-
-    assert seen.delay(0.5) <= 1.0
-    assert seen.delay(0.95) <= 3.0
-
-
 def test_a_lone_push_of_a_minute_or_two_is_known_within_a_tenth_of_its_age() -> None:
     """Alone in its company, with nothing learned: p95 of the delay <= 10% of age, in 33 polls.
 
@@ -90,44 +82,6 @@ def test_a_lone_push_of_seconds_is_known_a_second_later() -> None:
     assert median(delays) <= 1.0
     assert delays[37] <= 3.0
     assert polls <= 13
-
-
-def test_pushes_that_come_one_by_one_cost_a_poll_and_a_half() -> None:
-    """One push a second over ten companies, of 1 to 3 s each: p50 <= 1 s in 2.3 polls."""
-    seen = measure(250, 10, lambda chance: chance.uniform(1, 3), rate=0.93)
-
-    assert seen.delay(0.5) <= 1.0
-    assert seen.delay(0.95) <= 3.0
-    assert seen.polls <= 2.3
-
-
-MODELS: dict[str, Takes] = {
-    "half a minute, widely spread": lambda chance: chance.lognormvariate(math.log(20), 0.5),
-    "a minute and a half, sharply": lambda chance: chance.gauss(90, 8),
-    "two seconds or fifty": lambda chance: (
-        chance.uniform(1.5, 3) if chance.random() < 0.7 else chance.uniform(40, 60)
-    ),
-}
-
-
-def polls_of_growth_schedule(seen: Measured) -> float:
-    """Return the polls per push of the growth schedule that is just as late at p95."""
-    companies = [[(one.began, one.ends) for one in held] for held in seen.service.pushes.values()]
-    low, high = 0.005, 2.0
-    for _ in range(12):
-        middle = math.sqrt(low * high)
-        runs = [growth_schedule(lives, middle) for lives in companies]
-        late = sum(p95 for _, p95 in runs) / len(runs) > seen.delay(0.95)
-        low, high = (low, middle) if late else (middle, high)
-    return sum(growth_schedule(lives, high)[0] for lives in companies) / len(seen.delays)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_rule_saves_two_polls_in_five(name: str) -> None:
-    """At the same p95 delay, at least 40% fewer polls than any fixed growth schedule."""
-    seen = measure(300, 5, MODELS[name], rate=25)
-
-    assert seen.polls <= 0.6 * polls_of_growth_schedule(seen)
 
 
 def test_companies_are_served_alike() -> None:
@@ -230,40 +184,10 @@ def test_stuck_pushes_do_not_hinder_fast_ones(age: float) -> None:
 
 # Reads that lag behind
 
-LAG = 2.0
-
-
-def lagging(asked: Asked, proceed: Proceed) -> Answer:
-    """Show what was there some time ago: a newer push is answered with 404."""
-    if asked.kind == "push":
-        return proceed()
-    asked.at -= LAG
-    answer = proceed()
-    is_shown = asked.held is None or asked.held.began <= asked.at
-    asked.at += LAG
-    return answer if is_shown else refusal(404)
-
 
 async def delays_of(service: Service, count: int) -> list[float]:
     async with coordinator(service) as pushes:
         return await asyncio.gather(*(delay_of(service, pushes, n) for n in range(count)))
-
-
-@virtual
-@pytest.mark.parametrize("faults", [[lagging], [lagging, NO_LIST]], ids=["list", "no list"])
-@pytest.mark.parametrize("count", [1, 5, 30])
-@pytest.mark.parametrize("takes", [0.0, 10.0])
-async def test_a_lag_delays_outcomes_by_little_more_than_itself(
-    count: int, takes: float, faults: list[Fault]
-) -> None:
-    """The median is known within 3 seconds of being shown, the last within 8 seconds.
-
-    That is beside the time for three a second, since they are read singly.
-    """
-    seen = await delays_of(Service(lambda _: takes + 0.001, faults), count)
-
-    assert median(seen) <= LAG + 3 + count / 6
-    assert max(seen) <= LAG + 8 + count / 3
 
 
 @settings(max_examples=20)

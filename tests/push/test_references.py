@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, Dialect, OutcomeStatus, PushRequest
+from integration_sdk import OutcomeStatus, PushRequest
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
-from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import (
     Journal,
     collect,
@@ -26,7 +25,6 @@ from tests.support.push_support import (
     pushed,
     statuses,
 )
-from tests.support.sandbox_support import DELIVERY
 from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
@@ -239,32 +237,3 @@ async def test_only_what_timed_out_takes_a_record_by_decision(status: str) -> No
                 await pushes.decide(intent, "resend", record={"number": 2})
         with pytest.raises(ConfigurationError, match="resend"):
             await pushes.decide(str(push.intent), "abandon", record={"number": 2})
-
-
-async def test_what_timed_out_and_took_effect_later_is_not_pushed_twice(tmp_path: Path) -> None:
-    """Under the published dialect nothing follows from TimedOut: not even by asking again."""
-    async with (
-        Sandbox(dialect="published") as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, dialect=Dialect.published()) as client,
-    ):
-        company = sandbox.companies[0]
-        sandbox.faults.push_seconds(3600)
-        lane = company.id, company.connections[0].id, "invoices"
-        facts: dict[str, Any] = {"natural_key": "invoiceNumber", "timeout_minutes": 1}
-        asked = PushRequest(*lane, DELIVERY, reference="INV-17", **facts)
-        books, before = sandbox.data_set(company.id, "invoices"), 0
-        for hours in (0, 2):  # a second run comes when the record is there
-            before = before or len(books)
-            sandbox.clock.advance(hours=hours)
-            if hours:
-                books.append(DELIVERY)
-            journal = tmp_path / "pushes.db"
-            async with client.coordinator(journal=journal, in_doubt="resend") as pushes:
-                outcome = await pushed(pushes, asked)
-                with pytest.raises(ReferenceConflict, match="check the platform"):
-                    await pushes.submit(evolve(asked, record=DELIVERY | {"note": "corrected"}))
-            assert outcome.status is OutcomeStatus.TIMED_OUT
-            assert "check the platform before you push it again" in str(outcome.error)
-
-        assert len(sandbox.pushes) == sandbox.count("POST", "/push/") == 1
-        assert len(books) == before + 1

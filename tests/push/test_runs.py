@@ -233,17 +233,6 @@ async def test_a_run_is_read_step_by_step_as_well() -> None:
     assert given.pulled < 1000
 
 
-async def test_a_run_that_is_left_while_all_places_are_taken_ends() -> None:
-    """A sender that comes back from its push when nobody listens any more does not wait."""
-    async with (
-        asyncio.timeout(100),
-        coordinator(Service(takes=lambda _: 1.0, latency=0.5), max_open=5) as pushes,
-    ):
-        async for _ in pushes.run(requests(1000)):
-            break
-        await asyncio.sleep(3)
-
-
 async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open() -> None:
     """It is told like the others, though its input gives nothing for a long time."""
 

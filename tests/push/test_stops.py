@@ -38,7 +38,7 @@ from tests.support.push_support import (
     run_once,
     statuses,
 )
-from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 AHEAD = 64
@@ -252,20 +252,6 @@ async def test_who_pushes_later_is_not_refused_for_what_has_passed(which: str) -
     assert statuses(outcomes) == {SUCCESS: 11}
 
 
-@pytest.mark.parametrize("which", ["429", "503"])
-async def test_a_refusal_of_one_company_concerns_no_other(which: str) -> None:
-    """What is under way for another company goes on, and it may push."""
-    service, _ = refusing(which, company="a")
-    async with coordinator(service) as pushes:
-        before = await pushes.submit(OTHER)
-        with pytest.raises(REFUSALS[which][1]):
-            await pushes.submit(ONE)
-        await asyncio.sleep(0 if which == "429" else PAUSE)  # 429 is said to be of one company
-        outcomes = [await before, await pushed(pushes, OTHER)]
-
-    assert statuses(outcomes) == {SUCCESS: 2}
-
-
 async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
     """An account that expired has it PENDING; it is on record, and so is its end."""
     service, passed = refusing("402", company="b")
@@ -280,34 +266,6 @@ async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
 
     assert (again.status, again.key) == (SUCCESS, first.key)
     assert service.count("push") == 2
-
-
-async def test_a_lost_push_is_searched_for_while_others_go_on() -> None:
-    """Its company is another than that for which somebody pushes again."""
-    service, passed = refusing("401", company="b")
-    refuse, is_lost = service.answer, False
-    assert refuse is not None
-
-    def answer(call: Asked) -> Answer | None:
-        nonlocal is_lost
-        if call.kind == "push" and call.company == "a":
-            is_lost = True
-            service.carry_out(call)
-            return no_answer()
-        if call.kind == "list" and is_lost and not passed.is_set():
-            return refusal(500)
-        return refuse(call)
-
-    service.answer = answer
-    async with asyncio.timeout(600), coordinator(service, journal=Journal()) as pushes:
-        lost = await pushes.submit(ONE)
-        for _ in range(3):
-            with pytest.raises(Unauthorized):
-                await pushes.submit(OTHER)
-        passed.set()
-        outcomes = [await pushed(pushes, OTHER), await lost]
-
-    assert statuses(outcomes) == {SUCCESS: 2}
 
 
 async def test_a_bug_does_not_pass() -> None:

@@ -117,22 +117,6 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     assert service.count("push") == 1
 
 
-async def test_a_reference_whose_waits_have_all_ended_can_be_asked_for_again() -> None:
-    """The push on record is followed on, whoever waits; it is never sent again."""
-    service = Service(lambda _: 60.0)
-    async with coordinator(service, journal=Journal()) as pushes:
-        for _ in range(3):
-            ended = await asyncio.gather(took(pushes, 1.0), took(pushes, 2.0))
-            assert {outcome.status for outcome, _ in ended} == {PENDING}
-            assert pushes.progress.open == 1
-        await asyncio.sleep(60)
-        assert pushes.progress.open == 0
-        outcome, _ = await took(pushes, None)
-
-    assert outcome.status is SUCCESS
-    assert service.count("push") == 1
-
-
 # Waits while a push is searched for
 
 
