@@ -10,6 +10,41 @@ from typing import Final
 from tests.support.fault import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
+    "a push leaves before its row is on record": Fault(
+        "_push/holder.py",
+        "await live.writing",
+        "new",
+        "journals",
+        "Holder.step",
+    ),
+    "an idempotency key is relied upon for ever": Fault(
+        "_push/carrier.py",
+        "passed < REPLAY_WINDOW",
+        "True",
+        "doubts",
+        "Carriers._may_replay",
+    ),
+    "a key that is refused stops no run": Fault(
+        "_push/carrier.py",
+        "self._refused_keys[0] >= REFUSED_KEYS and isinstance(error, Unauthorized)",
+        "False",
+        "stops",
+        "Carriers._look_at",
+    ),
+    "a refusal of the second transmission settles the first": Fault(
+        "_push/table.py",
+        "event is Event.REFUSED and ghosts",
+        "False",
+        "push_table doubts",
+        "after",
+    ),
+    "what may be one of others' pushes is sent again": Fault(
+        "_push/evidence.py",
+        "again and is_absent and row.ghosts < transmissions",
+        "again and row.ghosts < transmissions",
+        "doubts",
+        "may_resend",
+    ),
     "a doubt is bound to its earlier attempt": Fault(
         "_push/search.py",
         "folded(key) in {folded(one.key) for one in row.earlier if one.key}",
@@ -23,5 +58,54 @@ FAULTS: Final[dict[str, Fault]] = {
         "False",
         "doubts",
         "Search._check_key",
+    ),
+    "a reference is sent again though it is known": Fault(
+        "_push/outcomes.py",
+        "before.result is Result.REFUSED and not _is_of_the_content(before)",
+        "True",
+        "references",
+        "take_up",
+    ),
+    "a push that may take effect gives its reference away": Fault(
+        "_push/outcomes.py",
+        "freed or before.result is Result.REFUSED or has_ended(before, PushStatus.FAILED)",
+        "True",
+        "references",
+        "take_up",
+    ),
+    "polls know no floor": Fault(
+        "_push/schedule.py",
+        "max(limits.floor, limits.floor_share * (push.polled - push.born))",
+        "0.0",
+        "budgets",
+        "Schedule.next_at",
+    ),
+    "each worker has a company's whole budget": Fault(
+        "_push/schedule.py",
+        "self.limits.per_company / self.workers",
+        "self.limits.per_company",
+        "polling_figures",
+        "Schedule.earliest",
+    ),
+    "nobody looks at a push's own deadline": Fault(
+        "_push/schedule.py",
+        "minutes is not None",
+        "False",
+        "waits",
+        "Schedule.follow",
+    ),
+    "a final state changes back": Fault(
+        "_push/polling.py",
+        "self._finished.setdefault(folded(operation.key), operation)",
+        "self._finished.update({folded(operation.key): operation})",
+        "poller",
+        "Polls.remember",
+    ),
+    "a run reads on while nobody takes its outcomes": Fault(
+        "_push/run.py",
+        "await self._unconsumed.acquire()",
+        "await asyncio.sleep(0)",
+        "runs",
+        "Run._feed",
     ),
 }

@@ -290,26 +290,6 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"leave": "stay"}, "leave must be 'drain' or 'detach', not 'stay'"),
-        ({"leave": ["drain"]}, "leave must be "),
-        ({"max_open": 0}, "max_open must be "),
-        ({"max_open": True}, "max_open must be "),
-        ({"exclusive": "false"}, "exclusive must be "),
-        ({"fetch_data": None}, "fetch_data must be "),
-        ({"in_doubt": "resent"}, "in_doubt must be 'ask' or 'resend'"),
-    ],
-    ids=str,
-)
-async def test_options_that_cannot_work_are_refused(wrong: dict[str, Any], says: str) -> None:
-    """A coordinator with an option that makes no sense is not made; the error says what may be."""
-    with pytest.raises(ConfigurationError, match=f"^{says}"):
-        async with coordinator(Service(), **wrong):
-            pass
-
-
-@pytest.mark.parametrize(
     "wrong",
     [
         {"raise_on": "never"},
@@ -379,22 +359,6 @@ async def test_events_tell_of_each_push_and_may_fail(
 
     assert Counter(heard) == {"sent": 3, "ended": 3}
     assert sum("on_event" in message for message in caplog.messages) == 1
-
-
-@pytest.mark.parametrize("whose", ["client", "coordinator"])
-async def test_a_hint_wakes_who_waits(whose: str) -> None:
-    """notify() of a coordinator is notify() of its client: one is enough for all waits."""
-    service = Service(lambda _: 300.0)
-    async with service.client() as client, client.coordinator() as pushes:
-        push, held = await pushes.submit(request()), service.add()
-        wait = asyncio.create_task(client.wait(held.key, company_id="c-0"))
-        await asyncio.sleep(100)
-        for one in service.by_key.values():
-            one.ends = asyncio.get_running_loop().time()
-            (client if whose == "client" else pushes).notify(one.key)
-        await asyncio.sleep(0.1)
-        assert push.outcome
-        assert wait.done()
 
 
 async def test_nothing_is_logged_of_records(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,9 +35,8 @@ from tests.support.push_support import (
     requests,
     searches,
     statuses,
-    swallowed,
 )
-from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
+from tests.support.virtual_service import Answer, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -93,16 +92,6 @@ async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() ->
 
     assert outcome.status is SUCCESS
     assert service.by_key[str(outcome.key)].record == {"number": 5}
-
-
-@pytest.mark.parametrize("key", ["", "a/b", "x" * 300])
-async def test_a_key_that_cannot_be_asked_for_does_not_end_a_search(key: str) -> None:
-    """Listed without its record, such a push is read by nobody, and may be the one sought."""
-    service = fated("swallowed", list_has_data=False)
-    async with coordinator(service) as pushes:
-        push = await pushes.submit(request(5))
-        service.add(record={"number": 7}).key = key
-        assert candidates(await push) == (key,)
 
 
 async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
@@ -172,29 +161,6 @@ async def test_a_doubt_that_nobody_decides_costs_little(connect: Connect) -> Non
             for _ in range(DAY // 600):
                 await asyncio.gather(listed(client, service), asyncio.sleep(600))
             assert searches(service) - before <= 200
-
-
-@pytest.mark.parametrize(
-    ("pages", "verdict"), [(200, "does not show it"), (201, "does not settle whether it exists")]
-)
-async def test_a_list_without_end_is_read_so_far_and_no_further(pages: int, verdict: str) -> None:
-    """Searched for what is lost, a list is read for its most pages, whole if it ends there."""
-
-    def one_a_page(asked: Asked, proceed: Proceed) -> Answer:
-        asked.largest = 1
-        return proceed()
-
-    service = Service(faults=[swallowed, one_a_page])
-    async with coordinator(service, patience=2.0) as pushes:
-        push = await pushes.submit(request())
-        for _ in range(pages):
-            service.add("c-0", "another")
-        outcome = await push
-
-    assert verdict in str(outcome.error)
-    assert [asked.params["page"] for asked in service.log[-200:]] == [
-        str(1 + n) for n in range(200)
-    ]
 
 
 # Decisions

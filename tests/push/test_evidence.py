@@ -35,7 +35,7 @@ from integration_sdk._push.evidence import (
     reaches_back,
 )
 from integration_sdk._push.table import Event
-from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
+from integration_sdk._store.row import Lane, Mark, Row, State, Verdict
 from integration_sdk.dialect import Dialect
 from integration_sdk.models import PushChange, PushOperation, PushStatus, RecordRef
 from tests.support.rows import new_row
@@ -197,13 +197,6 @@ def conclude(
 def found(said: dict[str, tuple[Finding, Event | None]], name: str = "mine") -> str | None:
     finding, event = said[name]
     return finding.key if event is Event.FOUND else None
-
-
-def test_an_agreeing_echo_is_found_at_once() -> None:
-    """E2 needs neither a long search nor an exclusive lane."""
-    said = conclude([push("b", 2), push("a", 1), OLD], row(), waited=0.0)
-    assert found(said) == "a"
-    assert said["mine"][0].evidence is Evidence.AGREEING_ECHO
 
 
 @pytest.mark.parametrize(

@@ -50,19 +50,6 @@ async def test_a_file_pushed_twice_is_posted_once(journal: AJournal) -> None:
     assert statuses(first) == {SUCCESS: 19, OutcomeStatus.FAILED: 1}
 
 
-async def test_a_later_run_goes_on_with_what_is_open(journal: AJournal) -> None:
-    """Pushes that were left Pending are polled to their end by the next run, not sent again."""
-    service = Service(lambda _: 60.0)
-    async with coordinator(service, journal=journal, leave="detach") as pushes:
-        for number in range(5):
-            await pushes.submit(named(number))
-    async with coordinator(service, journal=journal) as pushes:
-        outcomes = [await push for push in pushes.recovered]
-
-    assert statuses(outcomes) == {SUCCESS: 5}
-    assert service.count("push") == 5
-
-
 async def test_a_journal_in_use_is_refused(journal: AJournal) -> None:
     """Two coordinators on one file: the second is told, and nothing is sent."""
     async with coordinator(Service(), journal=journal):
@@ -239,18 +226,6 @@ async def test_a_full_disk_ends_the_run(caplog: pytest.LogCaptureFixture) -> Non
     assert kinds.keys() <= {SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.REJECTED}
     assert kinds[SUCCESS] >= 200 - 64
     assert sum("nothing more is pushed" in one for one in caplog.messages) == 1
-
-
-async def test_a_push_that_is_found_while_the_disk_is_full_is_found_once_there_is_room() -> None:
-    """The search goes on."""
-    loop = asyncio.get_running_loop()
-    journal = breaking_when(lambda rows: loop.time() < 60 and rows[0].state == "OPEN")
-    service = fated("lost")
-    outcome, again = [await push_once(service, named(), journal=journal) for _ in range(2)]
-
-    assert outcome.status is again.status is SUCCESS
-    assert outcome.key == again.key
-    assert service.count("push") == 1
 
 
 @pytest.mark.parametrize("error", [JournalError("gone"), OSError("gone")])

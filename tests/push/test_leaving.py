@@ -13,7 +13,7 @@ from weakref import ref
 import pytest
 
 from integration_sdk import OutcomeStatus, Push, PushEvent, Store
-from integration_sdk.errors import ClientClosed, ConfigurationError, TooManyRequests
+from integration_sdk.errors import ClientClosed, TooManyRequests
 from tests.support.push_support import (
     Connect,
     Journal,
@@ -111,25 +111,6 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(leave
     assert all(one.outcome for one in told if isinstance(one, Push))
 
 
-@on_disk_or_not
-async def test_a_push_found_late_is_let_go_of_with_the_block(
-    on_disk: bool, connect: Connect
-) -> None:
-    """One that turned up after IN_DOUBT counts as open; nobody polls for it afterwards."""
-    service = fated("swallowed", takes=lambda _: FOREVER)
-    client, journal = await connect(service), Journal() if on_disk else None
-    async with client.coordinator(journal=journal, exclusive=True, patience=2.0) as pushes:
-        push = await pushes.submit(named())
-        assert (await push).status is OutcomeStatus.IN_DOUBT
-        service.add(record={"number": 1})
-        await asyncio.sleep(100)
-        assert push.key
-        assert pushes.progress.open == 1
-
-    assert pushes.detached == (push.key,)
-    assert await quiet(service)
-
-
 async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect) -> None:
     """A web service may open one for each request, with one client for all."""
     client = await connect(Service())
@@ -144,19 +125,6 @@ async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect)
     gc.collect()
 
     assert kept() is None
-
-
-async def test_a_block_that_is_open_is_not_entered_again(connect: Connect) -> None:
-    """The second entry would take the pushes of the first out of sight; afterwards it may."""
-    pushes = (await connect(Service())).coordinator()
-    for _ in range(2):
-        async with asyncio.timeout(1000), pushes:
-            push = await pushes.submit(request())
-            with pytest.raises(ConfigurationError, match="open already"):
-                await pushes.__aenter__()
-            assert pushes.progress.open == 1
-
-    assert push.outcome is not None
 
 
 # Callers and ends that are cancelled

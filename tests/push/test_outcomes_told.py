@@ -8,14 +8,14 @@ import pydoc
 import re
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, assert_type
+from typing import assert_type
 
 import pytest
 
 from integration_sdk import Coordinator, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk.errors import PushInDoubt
 from tests.support.push_support import Fate, coordinator, fated, request, requests, statuses
-from tests.support.virtual_service import Service, no_answer, refusal
+from tests.support.virtual_service import Service, no_answer
 
 
 @pytest.mark.parametrize("status", OutcomeStatus)
@@ -86,30 +86,3 @@ async def test_the_example_of_outcomes_is_typed_and_runs(
         assert isinstance(error, PushInDoubt)
         await decided(pushes, error)
         assert not pushes.in_doubt
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("breaks", ["no list", "an old push gone"])
-async def test_a_list_that_proves_nothing_is_said_to(breaks: str) -> None:
-    """Nobody is told that no list shows a push, if the lists could not have shown it."""
-    service = Service()
-    lost = False
-
-    def answer(call: Any) -> Any:
-        nonlocal lost
-        if call.kind == "push":
-            lost = True
-            return no_answer()
-        if lost and call.kind == "list":
-            service.pushes.clear()
-            return refusal(404) if breaks == "no list" else None
-        return None
-
-    async with coordinator(service) as pushes:
-        old = request()
-        service.add(old.company_id, old.connection_id, old.data_type, {"number": 7})
-        service.answer = answer
-        outcome = await (await pushes.submit(request(1)))
-
-    assert outcome.status is OutcomeStatus.IN_DOUBT
-    assert "The list of pushes does not settle whether it exists. " in str(outcome.error)

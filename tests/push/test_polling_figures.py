@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
 from statistics import median
@@ -24,7 +23,7 @@ from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import reads, unseen
 from tests.support.push_support import Journal, coordinator, pushed, request, requests
-from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, refusal
+from tests.support.virtual_service import Service, refusal
 
 virtual = pytest.mark.virtual_time
 NO_LIST = reads(lambda _: refusal(405), "list")
@@ -185,11 +184,6 @@ def test_stuck_pushes_do_not_hinder_fast_ones(age: float) -> None:
 # Reads that lag behind
 
 
-async def delays_of(service: Service, count: int) -> list[float]:
-    async with coordinator(service) as pushes:
-        return await asyncio.gather(*(delay_of(service, pushes, n) for n in range(count)))
-
-
 @settings(max_examples=20)
 @given(st.floats(0.0, 40.0))
 def test_a_push_is_seen_soon_after_it_shows(lag: float) -> None:
@@ -204,23 +198,6 @@ def test_a_push_is_seen_soon_after_it_shows(lag: float) -> None:
 
     assert run_virtual(wait()) <= 1.2 * lag + 2.0
     assert len(service.log) <= 40
-
-
-@virtual
-async def test_pushes_that_do_not_show_delay_no_others() -> None:
-    """Some that are answered with 404 for half a minute leave the company's pace as it was."""
-
-    def hide(asked: Asked, proceed: Proceed) -> Answer:
-        held = asked.held
-        if held and held.record["number"] < 10 and asked.at < held.began + 30:
-            return refusal(404)
-        return proceed()
-
-    async def of_others(faults: Iterable[Fault]) -> float:
-        service = Service(lambda record: 2.0 + record["number"] % 5, [*faults, NO_LIST])
-        return max((await delays_of(service, 20))[10:])
-
-    assert await of_others([hide]) <= await of_others([]) + 1.0
 
 
 @virtual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -145,51 +144,6 @@ async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: AJourna
 
     assert service.count("push") == 1
     assert statuses(outcomes) == {SUCCESS: 10}
-
-
-async def test_a_doubt_is_logged_once(journal: AJournal, caplog: pytest.LogCaptureFixture) -> None:
-    """However many have asked for it."""
-    async with coordinator(fated("swallowed"), journal=journal) as pushes:
-        told = await asyncio.gather(*(pushed(pushes, WRONG) for _ in range(3)))
-        told.append(await pushed(pushes, WRONG))
-
-    assert statuses(told) == {IN_DOUBT: 4}
-    assert sum("may or may not have been pushed" in one for one in caplog.messages) == 1
-
-
-async def test_who_joins_sees_the_state_that_is_known() -> None:
-    """Not the one on record, which may be older; and leaving waits for nobody who joined."""
-
-    def begun(_: Asked, proceed: Proceed) -> Answer:
-        answer = proceed()
-        return replace(answer, body=answer.body.replace(b"Pending", b"Queued"))
-
-    service = Service(lambda _: 1e6)
-    async with (
-        asyncio.timeout(100),
-        coordinator(service, journal=Journal(), leave="detach") as pushes,
-    ):
-        first = await pushes.submit(WRONG)
-        service.faults = [begun]
-        await asyncio.sleep(60)
-        joined = await pushes.submit(WRONG)
-        seen = [one.operation and one.operation.raw_status for one in (first, joined)]
-
-    assert seen == ["Queued", "Queued"]
-    assert (await joined).status is OutcomeStatus.PENDING
-
-
-async def test_a_push_that_ends_while_another_asks_for_its_reference_ends_for_both() -> None:
-    """Also if the store answers late: when it looked, the push was being sent."""
-    journal, service = Journal(), Service(latency=5.0)
-    async with asyncio.timeout(600), coordinator(service, journal=journal) as pushes:
-        first = asyncio.create_task(pushes.submit(WRONG))
-        await asyncio.sleep(8.0)  # its company has been listed, and it is on its way
-        journal.after_write = lambda rows: asyncio.sleep(60.0 if rows[0].state == "OPEN" else 0)
-        outcomes = [await pushed(pushes, WRONG), await (await first)]
-
-    assert statuses(outcomes) == {SUCCESS: 2}
-    assert service.count("push") == 1
 
 
 # What timed out

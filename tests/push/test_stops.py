@@ -28,7 +28,6 @@ from tests.support.push_support import (
     collect,
     coordinator,
     fated,
-    named,
     numbers,
     on_record,
     push_once,
@@ -341,27 +340,6 @@ async def test_a_database_that_comes_back_is_used_again() -> None:
     assert service.count("push") == 4
     states = {row.reference: row.state for row in await on_record(journal)}
     assert states == dict.fromkeys(("first", "a", "b", "meanwhile"), "DONE")
-
-
-async def test_a_database_that_is_away_ends_the_runs() -> None:
-    """Each push that was read has an outcome, and the rest is not read."""
-    service, journal, read = Service(), Distant(), 0
-
-    def many() -> Any:
-        nonlocal read
-        for read in range(1, 1001):
-            if read == 50:
-                journal.go(away=True)
-            yield named(read)
-
-    outcomes: list[Any] = []
-    async with asyncio.timeout(300), coordinator(service, journal=journal) as pushes:
-        with pytest.raises(StoreUnavailable):
-            await collect(pushes.run(many()), into=outcomes)
-        journal.go(away=False)
-
-    assert sorted(numbers(outcomes)) == list(range(1, read + 1))
-    assert read < 200
 
 
 # A company that is refused holds up its own pushes, and nobody else's
