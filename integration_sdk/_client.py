@@ -144,7 +144,7 @@ class Client:
             evolve(self._context, settings=once).send,
             options.dialect,
             notified=notified,
-            exact=self._context.exact,
+            numbers=numbers,
             rate=lambda: session.stats().rate,
         )
 

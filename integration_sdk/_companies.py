@@ -180,7 +180,7 @@ class Pushes(Listing[PushOperation]):
     """
 
     def _decode(self, numbers: Numbers) -> Decode:
-        return partial(read_full, exact=numbers == "decimal")
+        return partial(read_full, numbers=numbers)
 
     @property
     def _order(self) -> str:

@@ -98,11 +98,6 @@ class RequestContext:
     remembered: Remembered = Factory(Remembered)
     warned: set[tuple[str, str, str]] = Factory(set)
 
-    @property
-    def exact(self) -> bool:
-        """Whether fractions are read as Decimal."""
-        return self.numbers == "decimal"
-
     async def send(self, request: Request) -> Response:
         """Send *request* and return the answer, whatever its status; see `Session.send`."""
         return await self.session.send(request, self.settings)
@@ -115,7 +110,7 @@ class RequestContext:
 
     async def json(self, request: Request) -> Json:
         """Send *request* and return the decoded body."""
-        body = responses.read_json(request, await self.send(request), exact=self.exact)
+        body = responses.read_json(request, await self.send(request), numbers=self.numbers)
         warn_if_legacy(request, request.replacement)
         return body
 
@@ -143,7 +138,7 @@ class RequestContext:
         """
         response = responses.check(request, await self.send(request))
         operation: PushOperation = responses.placed(
-            request, response, read_any, response.body, exact=self.exact
+            request, response, read_any, response.body, numbers=self.numbers
         )
         return operation
 

@@ -19,6 +19,7 @@ from integration_sdk._http import statuses
 from integration_sdk._http.hints import read_quota, read_retry_after
 from integration_sdk._http.requests import Phase, Request, Safety
 from integration_sdk._http.statuses import Meaning
+from integration_sdk._options_given import Numbers
 from integration_sdk._records.codec import LATEST, Json, decode_json
 from integration_sdk._records.shapes import read_error_body
 from integration_sdk.models import ErrorBody, Quota
@@ -135,7 +136,7 @@ def check(request: Request, response: Response) -> Response:
     return response
 
 
-def read_json(request: Request, response: Response, *, exact: bool = False) -> Json:
+def read_json(request: Request, response: Response, *, numbers: Numbers = "float") -> Json:
     """Return the decoded body; None if it is empty.
 
     Raises:
@@ -145,7 +146,7 @@ def read_json(request: Request, response: Response, *, exact: bool = False) -> J
     check(request, response)
     if not response.body.strip():
         return None
-    return placed(request, response, decode_json, response.body, exact=exact)
+    return placed(request, response, decode_json, response.body, numbers=numbers)
 
 
 def placed(

@@ -73,7 +73,7 @@ class PushOptions(PropertyDescription):
         Source: "Push options description", rules 1 to 3.
         """
         try:
-            plain = decode_json(encode_record(record), exact=True)
+            plain = decode_json(encode_record(record), numbers="decimal")
         except InvalidRecord as error:
             return [Problem("", ProblemCode.WRONG_TYPE, str(error))]
         found = _Check()

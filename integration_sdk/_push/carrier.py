@@ -130,8 +130,8 @@ class Carriers:
         reply = await self._send(live, call.with_idempotency_key(row.idempotency_key))
         if isinstance(reply, Response) and reply.ok:
             self.holder.wire.note_dialect(reply.body)
-        exact = self.holder.polls.exact
-        result = read_reply(call, reply, unix_time=time.time(), exact=exact)
+        numbers = self.holder.polls.numbers
+        result = read_reply(call, reply, unix_time=time.time(), numbers=numbers)
         await self._answered(live, result)
         self._look_at(result, began)
 

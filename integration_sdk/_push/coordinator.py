@@ -314,7 +314,7 @@ class Coordinator:
             return held
         found = [live.row] if live else await holder.journal.rows(references=[reference])
         for row in found:
-            push = Push(outcomes.from_row(row, exact=self._polls.exact), intent=row.id)
+            push = Push(outcomes.from_row(row, numbers=self._polls.numbers), intent=row.id)
             push._settle(outcomes.standing(push.request, row, self._dialect))
             return push
         return None

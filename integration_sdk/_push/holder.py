@@ -327,7 +327,7 @@ class Holder:
             held.pushes = []
         live = Live(row, self.company(row.company), waiting, is_own=False)
         if not live.pushes:
-            push = Push(outcomes.from_row(row, exact=self.polls.exact), intent=row.id)
+            push = Push(outcomes.from_row(row, numbers=self.polls.numbers), intent=row.id)
             self.enter(push)
             self.recovered.append(push)
             live.pushes.append(push)

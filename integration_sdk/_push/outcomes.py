@@ -12,6 +12,7 @@ from attrs import evolve
 from integration_sdk._http import requests, statuses
 from integration_sdk._http.requests import Request
 from integration_sdk._http.statuses import Scope, scope_of
+from integration_sdk._options_given import Numbers
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.agreement import natural_value
 from integration_sdk._push.evidence import kind_of
@@ -207,11 +208,11 @@ def another_record(reference: str | None, way: str = "use a new reference") -> R
     )
 
 
-def from_row(row: Row, *, exact: bool) -> PushRequest:
-    """Return the push request, as far as it is recorded; *exact*: fractions as Decimal."""
+def from_row(row: Row, *, numbers: Numbers) -> PushRequest:
+    """Return the push request, as far as it is recorded; *numbers*: How fractions are read."""
     kind = kind_of(row)
     is_record = kind == "record"
-    record = decode_json(row.payload, exact=exact) if row.payload and is_record else {}
+    record = decode_json(row.payload, numbers=numbers) if row.payload and is_record else {}
     return PushRequest(
         row.lane.company_id,
         row.lane.connection_id,

@@ -19,7 +19,7 @@ from math import inf
 from integration_sdk._http.requests import Priority
 from integration_sdk._http.responses import Fetch
 from integration_sdk._http.statuses import Meaning, Scope, row
-from integration_sdk._options_given import LARGEST_PAGE
+from integration_sdk._options_given import LARGEST_PAGE, Numbers
 from integration_sdk._push import outcomes
 from integration_sdk._push.schedule import (
     SLOWER_NOTIFIED,
@@ -63,7 +63,7 @@ class Polls:
         limits: Floors and budgets.
         chance, rate: See `Schedule`.
         notified: Whether ends are notified, so that polls can wait for that.
-        exact: Whether fractions are read as Decimal.
+        numbers: How fractions are read.
 
     Attributes:
         strangers: Called with the key of each notification for which no push is followed here.
@@ -77,10 +77,10 @@ class Polls:
         limits: PollLimits = USUAL,
         chance: Callable[[], float] = random.random,
         notified: bool = False,
-        exact: bool = False,
+        numbers: Numbers = "float",
         rate: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self.exact, self.limits = exact, limits
+        self.numbers, self.limits = numbers, limits
         self.strangers: set[Callable[[str], None]] = set()
         self.schedule = Schedule(limits, chance, rate, SLOWER_NOTIFIED if notified else 1.0)
         self._send, self._dialect = send, dialect
@@ -321,7 +321,7 @@ class Polls:
         push.notified, push.polled = False, began
         where = self._send, self._dialect, push.company.id
         try:
-            operation = await get_push(*where, push.key, Priority.POLL, exact=self.exact)
+            operation = await get_push(*where, push.key, Priority.POLL, numbers=self.numbers)
         except IntegrationError as error:
             push.notified |= was_notified
             self._read_failed(push, error, began)
@@ -375,7 +375,7 @@ class Polls:
                 self.schedule.still_pending(push, began)
             else:
                 news.append((push, index))
-        operations = page.operations([index for _, index in news], exact=self.exact)
+        operations = page.operations([index for _, index in news], numbers=self.numbers)
         for (push, _), operation in zip(news, operations, strict=True):
             if operation is None or self.schedule.says_too_little(push, operation):
                 push.unlisted, push.due = True, began

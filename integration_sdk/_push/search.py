@@ -322,7 +322,7 @@ class Search:
         self.holder.queue(live)
 
     def _request(self, row: Row) -> PushRequest:
-        return outcomes.from_row(row, exact=self.holder.polls.exact)
+        return outcomes.from_row(row, numbers=self.holder.polls.numbers)
 
     async def _in_doubt(self, intent: str) -> Live:
         """Return the push of *intent*, about which the caller may decide.

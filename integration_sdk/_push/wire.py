@@ -27,6 +27,7 @@ from integration_sdk._http import requests, responses
 from integration_sdk._http.hints import told_time
 from integration_sdk._http.requests import Phase, Priority, Request
 from integration_sdk._http.responses import Fetch, Reply, Response
+from integration_sdk._options_given import Numbers
 from integration_sdk._push.evidence import Listing
 from integration_sdk._push.table import ACKNOWLEDGED, CREATES, SendResult
 from integration_sdk._records.codec import decode_json, parse_utc
@@ -88,16 +89,16 @@ _read_usual: Final = msgspec.json.Decoder(_Usual).decode
 _read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
 
 
-def read_full(raw: bytes, *, exact: bool = False) -> PushOperation:
-    """Return one push operation; *exact* reads the fractions of its ``data`` as Decimal.
+def read_full(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
+    """Return one push operation; *numbers*: How the fractions of its ``data`` are read.
 
     Raises:
         MalformedResponse: It is not as documented.
     """
     try:
-        return _operation(_read_exact(raw) if exact else _read_usual(raw))
+        return _operation((_read_exact if numbers == "decimal" else _read_usual)(raw))
     except (msgspec.DecodeError, ValueError, ArithmeticError, KeyError, RecursionError):
-        return read_operation(decode_json(raw, exact=exact))
+        return read_operation(decode_json(raw, numbers=numbers))
 
 
 def _operation(usual: _Usual) -> PushOperation:
@@ -138,7 +139,7 @@ def _shared(name: str | None) -> str | None:
     return None if name is None else intern(name)  # ten thousand operations name a few lanes
 
 
-def read_any(raw: bytes, *, exact: bool = False) -> PushOperation:
+def read_any(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
     """Return one push operation, as far as it can be read.
 
     A number that is too large, or half a character, does not keep a push from ending: its key,
@@ -148,7 +149,7 @@ def read_any(raw: bytes, *, exact: bool = False) -> PushOperation:
         MalformedResponse: These cannot be read either.
     """
     try:
-        return read_full(raw, exact=exact)
+        return read_full(raw, numbers=numbers)
     except MalformedResponse as error:
         problem = error
     try:
@@ -224,13 +225,15 @@ class PushPage:
     more: bool
     _body: bytes
 
-    def operations(self, indexes: list[int], *, exact: bool = False) -> list[PushOperation | None]:
+    def operations(
+        self, indexes: list[int], *, numbers: Numbers = "float"
+    ) -> list[PushOperation | None]:
         """Decode these rows in full; None for a row that is not as documented."""
         raws = _read_raws(self._body).results if indexes else []
         found = list[PushOperation | None]()
         for index in indexes:
             try:
-                found.append(read_full(bytes(raws[index]), exact=exact))
+                found.append(read_full(bytes(raws[index]), numbers=numbers))
             except MalformedResponse:
                 found.append(None)
         return found
@@ -253,8 +256,10 @@ def read_page(body: bytes) -> PushPage:
 # What came of sending a push
 
 
-def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = False) -> SendResult:
-    """Return what *reply* to *call* says; *exact* reads fractions as Decimal."""
+def read_reply(
+    call: Request, reply: Reply, *, unix_time: float, numbers: Numbers = "float"
+) -> SendResult:
+    """Return what *reply* to *call* says; *numbers*: How fractions are read."""
     if not isinstance(reply, Response):
         wait = seconds_until(reply.error, unix_time)
         return SendResult(reply.phase, cause=str(reply.error), retry_after=wait, error=reply.error)
@@ -262,7 +267,7 @@ def read_reply(call: Request, reply: Reply, *, unix_time: float, exact: bool = F
     body: Mapping[str, object] | None
     try:
         if reply.status in ACKNOWLEDGED:
-            operation = read_any(reply.body, exact=exact)
+            operation = read_any(reply.body, numbers=numbers)
         body = {"pushOperationKey": operation.key} if operation else _object(reply.body)
     except MalformedResponse:
         body = _object(reply.body)
@@ -349,7 +354,13 @@ async def list_page(
 
 
 async def get_push(
-    send: Fetch, dialect: Dialect, company_id: str, key: str, priority: Priority, *, exact: bool
+    send: Fetch,
+    dialect: Dialect,
+    company_id: str,
+    key: str,
+    priority: Priority,
+    *,
+    numbers: Numbers,
 ) -> PushOperation:
     """Read a single push.
 
@@ -359,7 +370,7 @@ async def get_push(
     names = {"companyId": company_id, "pushOperationKey": key}
     request = requests.to_route(dialect, "pushes.get", **names)
     answer = responses.check(request, await send(evolve(request, priority=priority)))
-    operation = read_any(answer.body, exact=exact)
+    operation = read_any(answer.body, numbers=numbers)
     if folded(operation.key) != folded(key):
         raise MalformedResponse(f"asked for push {key}, but got {operation.key}, as from a cache")
     return operation
@@ -449,7 +460,7 @@ class Wire:
             full = dict[int, PushOperation | None]()
             if old is not None:
                 indexes = [at for at, row in enumerate(page.rows) if row.key not in old]
-                full = dict(zip(indexes, page.operations(indexes, exact=True), strict=True))
+                full = dict(zip(indexes, page.operations(indexes, numbers="decimal"), strict=True))
             # New pushes shift the list: a page may begin with rows of the page before.
             shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
             found += [full.get(at) or row.alone() for at, row in shown]
@@ -464,7 +475,7 @@ class Wire:
         found, how = list[PushOperation](), (self.service.send, self.dialect, company_id)
         for key in keys:
             try:
-                found.append(await get_push(*how, key, Priority.PUSH, exact=True))
+                found.append(await get_push(*how, key, Priority.PUSH, numbers="decimal"))
             except Exception as error:  # of a middleware, or the key cannot be part of a path
                 logger.debug("push %s could not be read: %s", key, error)
         return found

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from integration_sdk._options_given import Numbers
 from integration_sdk._records.writing import to_plain
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
@@ -30,14 +31,14 @@ encode_sorted: Final = msgspec.json.Encoder(decimal_format="number", order="sort
 """Writes plain values, the members of each object in the order of their names."""
 
 
-def decode_json(body: bytes, *, exact: bool = False) -> Json:
-    """Return the value of a JSON text; with *exact*, fractions are Decimals.
+def decode_json(body: bytes, *, numbers: Numbers = "float") -> Json:
+    """Return the value of a JSON text; *numbers*: How fractions are read.
 
     Raises:
         MalformedResponse: It is not JSON, or nested too deeply.
     """
     try:
-        return (_decode_exact if exact else _decode_any)(body)
+        return (_decode_exact if numbers == "decimal" else _decode_any)(body)
     except ArithmeticError:  # of Decimal: an exponent of 19 digits
         raise MalformedResponse("the answer is not valid JSON: Number out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

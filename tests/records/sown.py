@@ -9,8 +9,8 @@ from tests.support.fault import Fault
 FAULTS: Final[dict[str, Fault]] = {
     "a text becomes a number": Fault(
         "_records/building.py",
-        "type(value) in {int, Decimal}",
-        "type(value) in {int, Decimal, str}",
+        "type(value) in {int, float, Decimal}",
+        "type(value) in {int, float, Decimal, str}",
         "classes",
         "_float",
     ),
