@@ -273,7 +273,7 @@ def _stored(at_once: int) -> Work:
 
         store = Store(folder / "journal.db")
         async with store, asyncio.TaskGroup() as senders:
-            rows = await store.lend()
+            rows = await store._lend()
             for first in range(at_once):
                 senders.create_task(sender(first))
 

@@ -90,7 +90,7 @@ class Coordinator:
         journal: Journal | None = None
         try:
             if self._store is not None:
-                journal = await self._store.lend(
+                journal = await self._store._lend(
                     base_url=self._base_url, dialect=self._dialect.name
                 )
             holder = Holder(
@@ -146,7 +146,7 @@ class Coordinator:
                 await self._holder.end()
         finally:
             if self._store is not None:
-                await self._store.take_back()
+                await self._store._take_back()
                 if self._store_is_ours:
                     await self._store.aclose()
 

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -36,7 +35,7 @@ GROUP: Final = 1_000
 
 @define(eq=False)
 class Journal:
-    """The rows of one scope, for one coordinator; see `Store.lend`.
+    """The rows of one scope, for one coordinator; see `Store._lend`.
 
     Attributes:
         holder: Names this worker in rows; another one after each opening.
@@ -52,7 +51,7 @@ class Journal:
     _to_tell: set[str] = field(init=False, factory=set)
     _settled: deque[Row] = field(init=False, factory=lambda: deque(maxlen=GROUP))
     _writing: asyncio.Task[None] | None = field(init=False, default=None)
-    _beat_at: tuple[float, float] | None = field(init=False, default=None)  # loop, wall clock
+    _beat_at: float | None = field(init=False, default=None)
     _claims_from: float = field(init=False, default=0.0)
     _connections: int = field(init=False)  # when all that is known was on record
 
@@ -246,7 +245,7 @@ class Journal:
         now = asyncio.get_running_loop().time()
         if self.silent_for > 2 * self.beat_every:
             self._claims_from = now + self.lease
-        self._beat_at = now, time.time()
+        self._beat_at = now
         return 1 + int(others)
 
     @property
@@ -256,11 +255,9 @@ class Journal:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the last heartbeat, by the later of two clocks: a machine may sleep."""
-        if self._beat_at is None:
-            return 0.0
-        loop, wall = self._beat_at
-        return max(asyncio.get_running_loop().time() - loop, time.time() - wall)
+        """Seconds since the last heartbeat; 0 before the first one."""
+        now = asyncio.get_running_loop().time()
+        return 0.0 if self._beat_at is None else now - self._beat_at
 
     async def claim(self) -> list[Row]:
         """Take over rows whose holder is dead: for a file, all that an earlier process left.

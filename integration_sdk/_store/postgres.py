@@ -1,4 +1,4 @@
-"""A store in a PostgreSQL database, for many processes on many hosts: two connections.
+"""A store in a PostgreSQL database, for many processes on many hosts: one connection each.
 
 A call waits for a database that is away, or slow, for as long as `wait_for_database`, and no
 longer: a connection that does not answer in time is closed. So all work must bear being done twice.
@@ -41,8 +41,6 @@ LEAST: Final = 1.0
 """Seconds that an attempt gets, however little is left."""
 LONGEST_WAIT: Final = 2.0
 """Seconds between two attempts to reach a database that is away, at most."""
-QUIET: Final = 30.0
-"""Seconds after which the listening connection is asked whether it is alive."""
 
 # Whatever is set for the role or the database: what is on record survives a crash of the server,
 # and a plan that was made for empty tables does no harm when they are full.
@@ -88,7 +86,7 @@ class Postgres:
     _lock: asyncio.Lock = field(init=False, factory=asyncio.Lock)
     _is_checked: bool = field(init=False, default=False)
     _is_away: bool = field(init=False, default=False)
-    _listening: asyncio.Task[None] | None = field(init=False, default=None)
+    _heard: Callable[[str], None] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         _asyncpg()
@@ -98,11 +96,8 @@ class Postgres:
                 f"schema must be a name made of a-z, 0-9 and _, not {self.schema!r}"
             )
 
-    def __str__(self) -> str:
-        return f"the store {without_password(self.url)}"
-
     def __repr__(self) -> str:
-        return f"<{self}>"
+        return f"the store {without_password(self.url)}"
 
     async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
         """Return the rows of each statement; again if the database goes away meanwhile.
@@ -141,7 +136,7 @@ class Postgres:
         try:
             async with asyncio.timeout(STATEMENT + LEAST):
                 if self._db is None or self._db.is_closed():
-                    self._db = await self.connect()
+                    self._db = await self._connect()
                     self.connections += 1
                 if len(work) == 1:
                     return [await self._db.fetch(work[0][0], *work[0][1])]
@@ -165,48 +160,24 @@ class Postgres:
                 db.terminate()
 
     async def aclose(self) -> None:
-        """Close both connections."""
-        await self.stop_listening()
+        """Close the connection, and see it closed."""
         self.close()
         await asyncio.sleep(0)  # a transport that was aborted is closed in the next turn
 
     def start_again(self) -> None:
         """Forget what belonged to an event loop that has ended."""
         self.close()
-        self._lock, self._listening = asyncio.Lock(), None
+        self._lock, self._heard = asyncio.Lock(), None
 
-    def listen(self, heard: Callable[[str], None]) -> None:
-        """Call *heard* with each text that is told in the schema, until `stop_listening`."""
-        listening = self._listen(heard)
-        self._listening = asyncio.create_task(listening, name="integration_sdk listener")
+    def listen(self, heard: Callable[[str], None] | None) -> None:
+        """Call *heard* with each text that is told in the schema while it is connected."""
+        self._heard = heard
 
-    async def stop_listening(self) -> None:
-        """End the second connection."""
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            listening.cancel()
-            await asyncio.wait([listening])
+    def _told(self, *told: Any) -> None:
+        if self._heard is not None:
+            self._heard(told[-1])
 
-    async def _listen(self, heard: Callable[[str], None]) -> None:
-        while True:
-            db = None
-            try:
-                async with asyncio.timeout(STATEMENT):
-                    db = await self.connect()
-                    await db.add_listener(self.schema, lambda *told: heard(told[-1]))
-                while True:
-                    await asyncio.sleep(QUIET)
-                    async with asyncio.timeout(STATEMENT):
-                        await db.execute("SELECT 1")
-            except Exception as error:  # what is told is a hint: the workers go on without it
-                logger.info("%s is not listened to for now: %s", self, _in_words(error))
-            finally:
-                if db is not None:
-                    db.terminate()
-            await asyncio.sleep(LONGEST_WAIT)
-
-    async def connect(self) -> Any:
-        """Return a new connection, for which our tables are all there is."""
+    async def _connect(self) -> Any:
         names = {"application_name": "integration_sdk"}
         db = await _asyncpg().connect(self.url, server_settings=names)
         try:
@@ -214,6 +185,7 @@ class Postgres:
             if not self._is_checked:
                 await self._check(db)
                 self._is_checked = True
+            await db.add_listener(self.schema, self._told)
         except BaseException:
             db.terminate()
             raise

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from integration_sdk._store.sql import LONGEST_PAUSE, POSTGRES, Database, Texts, texts
 from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
@@ -25,28 +25,18 @@ logger = logging.getLogger("integration_sdk.store")
 HANDFUL: Final = 0.05  # seconds of the limit that one trip may reserve: at 100 a second, 5 slots
 LONGEST_TRIP: Final = 1.0  # seconds of the limit besides, if the last trip took so long
 EXPIRES: Final = 0.25  # seconds after its time at which a slot is void
-LONG: Final = 5.0  # seconds of waiting from which on it is logged
-
-
-@frozen
-class Limit:
-    """What a limit allows: *burst* calls at once, then one each *interval* seconds."""
-
-    name: str
-    interval: float
-    burst: int
-
-    def portion(self, trip: float) -> int:
-        """How many slots may be reserved if a trip takes so many seconds, in which none comes."""
-        handful = max(1, round(HANDFUL / self.interval))
-        return handful + int(min(trip, LONGEST_TRIP) / self.interval)
 
 
 @define(eq=False, repr=False)
 class StoreRate:
-    """A `SharedRate` kept in a store; see `Store.rate`."""
+    """A `SharedRate` kept in a store; see `Store.rate`.
 
-    limit: Limit
+    *burst* calls at once, then one each *interval* seconds.
+    """
+
+    _name: str
+    _interval: float
+    _burst: int
     _database: Database
     _texts: Texts = field(init=False, factory=lambda: texts(POSTGRES))
     _waiting: deque[asyncio.Future[float]] = field(init=False, factory=deque)
@@ -55,7 +45,7 @@ class StoreRate:
     _void_before: float = field(init=False, default=0.0)
 
     def __repr__(self) -> str:
-        return f"<StoreRate {self.limit.name!r} in {self._database}>"
+        return f"<StoreRate {self._name!r} in {self._database}>"
 
     async def acquire(self) -> None:
         """Wait until one more call may be sent.
@@ -83,25 +73,26 @@ class StoreRate:
 
     async def _tell(self, seconds: float) -> None:
         try:
-            await self._database.run([(self._texts.pause, (self.limit.name, seconds))])
+            await self._database.run([(self._texts.pause, (self._name, seconds))])
         except JournalError as error:  # the others will be refused themselves
             logger.warning("other processes do not know that calls are refused: %s", error)
 
     async def _fill(self) -> None:
         """Reserve for those who wait, a handful at a time."""
-        limit, trip = self.limit, 0.0
-        error: IntegrationError = JournalError(f"the task of the rate {limit.name!r} has ended")
+        trip, interval = 0.0, self._interval
+        error: IntegrationError = JournalError(f"the task of the rate {self._name!r} has ended")
         try:
             while self._waiting:
-                count, began = min(len(self._waiting), limit.portion(trip)), _now()
+                # No slot comes while the trip lasts, so longer trips reserve more.
+                handful = max(1, round(HANDFUL / interval))
+                most = handful + int(min(trip, LONGEST_TRIP) / interval)
+                count, began = min(len(self._waiting), most), _now()
                 wait = await self._reserve(count)
                 now = _now()
                 trip = now - began
-                if wait >= LONG * max(1.0, limit.interval):
-                    logger.warning("calls wait %.0f s for the shared rate %r", wait, limit.name)
                 for number in range(count):
                     if (slot := self._next_in_line()) is not None:
-                        slot.set_result(now + max(0.0, wait + number * limit.interval))
+                        slot.set_result(now + max(0.0, wait + number * interval))
                 # No slots are taken for long ahead: others wait too, and a process may die.
                 await asyncio.sleep(wait)
         except IntegrationError as problem:
@@ -113,8 +104,8 @@ class StoreRate:
 
     async def _reserve(self, count: int) -> float:
         """Take slots; return the seconds until the first one, which may be past."""
-        limit = self.limit
-        values = limit.name, count, limit.interval, (limit.burst - 1) * limit.interval
+        span = (self._burst - 1) * self._interval
+        values = self._name, count, self._interval, span
         (((wait,),),) = await self._database.run([(self._texts.reserve, values)])
         return float(wait)
 

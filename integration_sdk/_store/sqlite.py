@@ -31,7 +31,6 @@ APPLICATION_ID: Final = 0x70757368  # "push"
 OLDEST: Final = (3, 38)
 _UNCERTAIN: Final = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 """After these the file has to be opened and read again: a failed write may have worked."""
-_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, 0}
 
 
 class Sqlite:
@@ -50,7 +49,7 @@ class Sqlite:
 
     @classmethod
     async def open(cls, path: Path) -> Sqlite:
-        """Lock and open a file; make it if it is missing. Raises as `Store.lend`."""
+        """Lock and open a file; make it if it is missing. Raises as `Store._lend`."""
         file = cls(path)
         try:
             await file._do(file._open)
@@ -197,10 +196,9 @@ def _readable(path: Path) -> Iterator[None]:
     except (sqlite3.Error, UnicodeError) as error:
         if _code(error) == sqlite3.SQLITE_NOTADB:
             raise _not_ours(path) from error
-        if _code(error) not in _DAMAGE:
-            raise JournalError(f"The journal {path} cannot be opened: {error}.") from error
         raise JournalError(
-            f"The journal {path} is damaged ({error}) and was not changed: restore a backup."
+            f"The journal {path} cannot be read ({error}) and was not changed: if it is damaged, "
+            "restore a backup."
         ) from error
 
 
@@ -254,8 +252,6 @@ def _locked(path: Path) -> int:
 
 def _own_file(path: Path) -> int:
     """Open or create a file that only its owner can access; return its descriptor."""
-    if path.is_symlink():
-        raise JournalError(f"{path} cannot be opened: it is a link. Name the file itself.")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 

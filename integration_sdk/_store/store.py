@@ -12,7 +12,7 @@ from integration_sdk._checks import is_number, whole_number
 from integration_sdk._pacing import SharedRate
 from integration_sdk._store.journal import Journal, read_rows
 from integration_sdk._store.postgres import Postgres, is_url, shown, without_password
-from integration_sdk._store.rate import Limit, StoreRate
+from integration_sdk._store.rate import StoreRate
 from integration_sdk._store.row import Owner, Row
 from integration_sdk._store.sql import Database, texts
 from integration_sdk._store.sqlite import Sqlite, read_file
@@ -77,7 +77,6 @@ class Store:
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lent: Journal | None = None
-        self._is_lent = False
 
     def __repr__(self) -> str:
         where = self._database and without_password(self._database.url)
@@ -94,7 +93,7 @@ class Store:
     async def aclose(self) -> None:
         """Finish pending work and close the store. Leave the blocks that use it first."""
         self._check_loop()
-        await self.take_back()
+        await self._take_back()
         file, self._file = self._file, None
         if file is not None:
             await file.close()
@@ -112,14 +111,9 @@ class Store:
                 "loop and thread, or close it there first"
             )
         # A coordinator or connection of a loop that was closed has ended with it.
-        self._loop, self._opening, self._lent, self._is_lent = loop, asyncio.Lock(), None, False
+        self._loop, self._opening, self._lent = loop, asyncio.Lock(), None
         if self._database is not None:
             self._database.start_again()
-
-    @property
-    def shared(self) -> bool:
-        """Whether several processes can use it at the same time."""
-        return self._database is not None
 
     def rate(self, *, per_second: float, burst: int = 1, name: str = "calls") -> SharedRate | float:
         """Return a limit shared by all processes that use this store, for ``Client(rate=)``.
@@ -142,11 +136,11 @@ class Store:
         whole_number("burst", burst, 1, 10**6)
         if self._database is None:
             return float(per_second)
-        return StoreRate(Limit(_printable("name", name), 1.0 / per_second, burst), self._database)
+        return StoreRate(_printable("name", name), 1.0 / per_second, burst, self._database)
 
     # For coordinators and the command
 
-    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Journal:
+    async def _lend(self, *, base_url: str | None = None, dialect: str = "") -> Journal:
         """Return the rows of pushes, to one coordinator at a time.
 
         *base_url* and *dialect* are those of the service that it calls; None if it calls none.
@@ -158,34 +152,29 @@ class Store:
             StoreUnavailable: The database cannot be reached.
         """
         self._check_loop()
-        if self._is_lent:
-            raise JournalInUse(
-                f"{self} is in use by another coordinator: leave its block first, or use "
-                "another store"
-            )
-        self._is_lent = True  # so that no other gets it meanwhile
-        try:
+        async with self._opening:
+            if self._lent is not None:
+                raise JournalInUse(
+                    f"{self} is in use by another coordinator: leave its block first, or use "
+                    "another store"
+                )
             database = await self._opened()
             if base_url is not None:
                 await self._bind(database, Owner(self._scope, base_url, dialect))
             self._lent = Journal(database, self._scope, self._lease)
-        except BaseException:
-            self._is_lent = False
-            raise
         return self._lent
 
-    async def take_back(self) -> None:
+    async def _take_back(self) -> None:
         """Release the rows for the next coordinator, in this process or another."""
-        journal, self._lent = self._lent, None
         try:
-            if journal is not None:
-                await journal.close()
+            if self._lent is not None:
+                await self._lent.close()
             if self._database is not None:
-                await self._database.stop_listening()
+                self._database.listen(None)
         finally:
-            self._is_lent = False
+            self._lent = None
 
-    async def recorded(self) -> list[Row]:
+    async def _recorded(self) -> list[Row]:
         """Return a snapshot of all rows of pushes, even while another program writes them."""
         if self._database is None:
             return read_rows(await asyncio.to_thread(read_file, self._path, self._scope))
@@ -196,9 +185,8 @@ class Store:
         if self._database is not None:
             await self._database.run([("SELECT 1", ())])
             return self._database
-        async with self._opening:
-            if self._file is None:
-                self._file = await Sqlite.open(self._path)
+        if self._file is None:
+            self._file = await Sqlite.open(self._path)
         return self._file
 
     async def _bind(self, database: Database, client: Owner) -> None:
@@ -221,5 +209,5 @@ def _printable(name: str, value: object) -> str:
 
 def _is_path(where: object) -> bool:
     return (
-        isinstance(where, str | os.PathLike) and "://" not in str(where) and Path(where).name != ""
+        isinstance(where, str | os.PathLike) and "://" not in str(where) and Path(where).name > ""
     )

@@ -46,7 +46,7 @@ async def list(*, journal: Journal = NO_JOURNAL, json: Flag = False) -> None:  #
         Print one JSON object per push instead of tables.
     """
     async with journal.existing() as store:
-        rows = await store.recorded()
+        rows = await store._recorded()
     if json:
         for row in rows:
             show(dumps(_facts(row)))  # ASCII, which any terminal can write
@@ -130,7 +130,7 @@ async def resolve(
     if bind is not None:
         requests.segment("bind", bind)
     async with journal.existing() as store:
-        rows = await store.lend()
+        rows = await store._lend()
         row = _one([one for one in await rows.everything() if not one.is_done], intent)
         if row.state is not State.DOUBT:
             raise ConfigurationError(

@@ -90,7 +90,7 @@ async def _forecast(
     on_record: dict[str | None, str] = {}
     if store is not None:
         async with store:
-            rows = await store.recorded()
+            rows = await store._recorded()
         on_record = {row.reference: row.status or row.state for row in rows}
     refused: list[dict[str, Any]] = []
     known, new = Counter[str](), set[str | None]()

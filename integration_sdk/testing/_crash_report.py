@@ -141,7 +141,7 @@ def _label(push: Operation) -> str:
 
 async def _in_doubt(folder: Path) -> set[str]:
     """Return the hashes of the records that journals in *folder* name in doubt."""
-    rows = [row for path in _journals(folder) for row in await Store(path).recorded()]
+    rows = [row for path in _journals(folder) for row in await Store(path)._recorded()]
     return {row.payload_hash for row in rows if row.state is State.DOUBT}
 
 

@@ -136,7 +136,7 @@ async def run(how: str, seed: int, store: str, *, records: int, events: int) -> 
         if (more := sandbox.count("POST", "/push/") - posts) > 0:
             report.violations.append(f"{more} POSTs of records that were done")
     async with Store(store) as looked_at:
-        rows = {str(row.reference): row for row in await looked_at.recorded()}
+        rows = {str(row.reference): row for row in await looked_at._recorded()}
     names = [f"S{number:05d}" for number in range(records)]
     for name in names:
         report.violations += [f"{name}: {what}" for what in wrong(rows.get(name), there[name])]

@@ -95,7 +95,7 @@ class LentStore(Store):
         super().__init__("simulated")
         self._process, self._way = process, way
 
-    async def lend(self, **_: Any) -> Any:
+    async def _lend(self, **_: Any) -> Any:
         history = self._process.history
         # As opening a file or connecting to a database does.
         await self._way.run([("SELECT 1", ())])
@@ -104,7 +104,7 @@ class LentStore(Store):
         journal.holder = f"{self._process.name} {self._process.life} {history.dice.random()}"
         return journal
 
-    async def take_back(self) -> None:
+    async def _take_back(self) -> None:
         """Nothing to do: the coordinator has closed its journal."""
 
 

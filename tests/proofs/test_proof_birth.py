@@ -22,7 +22,7 @@ from integration_sdk._store.store import Store
 
 async def main():
     async with Store(sys.argv[1]) as store:
-        await store.lend()
+        await store._lend()
 
 asyncio.run(main())
 """
@@ -45,7 +45,7 @@ if STRACE:
             path = tmp_path / f"{step}.db"
             was_killed = killed_at(step, path)
             async with Store(path) as store:
-                assert await (await store.lend()).everything() == []
+                assert await (await store._lend()).everything() == []
             if not was_killed:
                 break
 

@@ -38,7 +38,7 @@ async def open_store(where: str) -> AsyncIterator[Open]:
 
         async def opened(scope: str = "default", **options: Any) -> Journal:
             store = await stores.enter_async_context(Store(where, scope, **options))
-            return await store.lend()
+            return await store._lend()
 
         yield opened
 
@@ -243,7 +243,7 @@ async def test_scopes_know_nothing_of_each_other(where: str, open_store: Open) -
     with_one = Store(where, "two") if one.shared else None
     if with_one is not None:
         async with with_one as store:
-            two = await store.lend()
+            two = await store._lend()
             same = structs.replace(opened, holder=two.holder)
             assert await two.claim() == []
             assert await two.owners(["K"]) == set()
@@ -254,13 +254,13 @@ async def test_scopes_know_nothing_of_each_other(where: str, open_store: Open) -
 async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> None:
     """All that is not done, in order; the former holder's writes are refused from then on."""
     async with Store(where) as store:
-        before = await store.lend()
+        before = await store._lend()
         queued = await added(before, reference="1")
         lost = await added(before, state=State.LOST, ghosts=1)
         await added(before, state=State.DONE, result=Result.REFUSED)
 
     async with Store(where) as store:
-        journal = await store.lend()
+        journal = await store._lend()
         claimed = await journal.claim()
 
         assert [one.id for one in claimed] == [queued.id, lost.id]
@@ -273,32 +273,32 @@ async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> No
 async def test_claims_come_in_portions(where: str) -> None:
     """So that one worker does not take a thousand rows of a dead one in one statement."""
     async with Store(where) as store:
-        before = await store.lend()
+        before = await store._lend()
         await asyncio.gather(*(before.write(new(before)) for _ in range(700)))
 
     async with Store(where) as store:
-        journal = await store.lend()
+        journal = await store._lend()
         assert [len(await journal.claim()) for _ in range(3)] == [500, 200, 0]
 
 
 async def test_scope_belongs_to_one_service(where: str) -> None:
     """A client of another one is refused before anything is read or sent."""
     async with Store(where) as store:
-        await store.lend(base_url="https://staging", dialect="document")
-        await store.take_back()
+        await store._lend(base_url="https://staging", dialect="document")
+        await store._take_back()
         with pytest.raises(Exception, match=r"belongs to https://staging .* this client is for"):
-            await store.lend(base_url="https://live", dialect="document")
-        await store.lend(base_url="https://staging", dialect="document")
+            await store._lend(base_url="https://live", dialect="document")
+        await store._lend(base_url="https://staging", dialect="document")
 
 
 async def test_store_is_lent_to_one_coordinator_at_a_time(where: str) -> None:
     """The second one is told to use another."""
     async with Store(where) as store:
-        await store.lend()
+        await store._lend()
         with pytest.raises(Exception, match="in use by another coordinator"):
-            await store.lend()
-        await store.take_back()
-        await store.lend()
+            await store._lend()
+        await store._take_back()
+        await store._lend()
 
 
 async def test_record_is_read_beside_its_writer(where: str, open_store: Open) -> None:
@@ -307,7 +307,7 @@ async def test_record_is_read_beside_its_writer(where: str, open_store: Open) ->
     row = await added(journal, reference="INV-1")
 
     async with Store(where) as other:
-        assert await other.recorded() == [row]
+        assert await other._recorded() == [row]
 
 
 # A store that went back

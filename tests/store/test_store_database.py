@@ -44,7 +44,7 @@ async def line(url: str) -> AsyncIterator[Line]:
 async def worker(url: str, **options: Any) -> AsyncIterator[Journal]:
     """The journal of a process that is alive."""
     async with Store(url, **options) as store:
-        journal = await store.lend(base_url="http://a", dialect="document")
+        journal = await store._lend(base_url="http://a", dialect="document")
         await journal.beat()
         yield journal
 
@@ -123,7 +123,7 @@ from integration_sdk._store.store import Store
 
 async def main():
     async with Store(sys.argv[1]) as store:
-        journal = await store.lend()
+        journal = await store._lend()
         await journal.beat()
         row = Row("row-1", Lane("acme", "connection", "invoices"), version=0, holder=journal.holder)
         await journal.write(row)
@@ -167,7 +167,8 @@ async def test_workers_tell_each_other(url: str) -> None:
         one.listen(own.append)
         three.listen(own.append)
         for text in ("key-1", "key-2"):
-            while heard.empty():  # it listens in a moment
+            await two.beat()  # which connects it again
+            while heard.empty():
                 one.tell(text)
                 await asyncio.sleep(0.05)
             assert await heard.get() == text
@@ -324,7 +325,7 @@ async def test_waiting_is_bounded(postgres: Server, url: str, line: Line, how: s
 async def test_database_that_answers_nothing_holds_up_no_end(line: Line) -> None:
     """Leaving, closing and cancellation are bounded, too."""
     store = Store(line.url, patience=1.0)
-    journal = await store.lend()
+    journal = await store._lend()
     line.silent = True
     reading = asyncio.ensure_future(journal.everything())
     await asyncio.sleep(0.05)
@@ -339,7 +340,7 @@ async def test_waiting_is_logged_once_with_its_reason(caplog: pytest.LogCaptureF
     """After some seconds."""
     async with Store("postgresql://127.0.0.1:9/none", patience=7) as store:
         with pytest.raises(StoreUnavailable):
-            await store.lend(base_url="http://a")
+            await store._lend(base_url="http://a")
 
     (told,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert "Connect call failed" in told
@@ -441,7 +442,7 @@ def test_without_asyncpg_the_extra_is_named() -> None:
 async def test_many_open_a_new_database_at_once(url: str) -> None:
     """One makes the tables, the others wait for it; schemas are apart."""
     stores = [Store(url, schema=f"s{number % 2}") for number in range(8)]
-    journals = await asyncio.gather(*(one.lend(base_url="http://a") for one in stores))
+    journals = await asyncio.gather(*(one._lend(base_url="http://a") for one in stores))
     await journals[0].write(row(1, journals[0]))
 
     assert [len(await one.everything()) for one in journals] == [1, 0] * 4

@@ -37,12 +37,12 @@ def path(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[Journal]:
     async with Store(path) as store:
-        yield await store.lend(base_url="http://a", dialect="document")
+        yield await store._lend(base_url="http://a", dialect="document")
 
 
 async def recorded(path: Path) -> list[Row]:
     """The rows of a file, as a program that only looks sees them."""
-    return await Store(path).recorded()
+    return await Store(path)._recorded()
 
 
 def row(number: int, **facts: Any) -> Row:
@@ -101,7 +101,7 @@ async def test_cancelled_opening_or_closing_leaves_the_file_free(path: Path, tur
     """A worker with a time-out may try again at once."""
     for _ in range(3):
         store = Store(path)
-        for work in (store.lend(), store.aclose()):
+        for work in (store._lend(), store.aclose()):
             task = asyncio.ensure_future(work)
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -116,7 +116,7 @@ import asyncio, os, signal, sys, time
 from integration_sdk._store.store import Store
 
 async def main():
-    rows = await Store(sys.argv[1]).lend()
+    rows = await Store(sys.argv[1])._lend()
     if not (child := os.fork()):
         os.close(1)
         time.sleep(60)
@@ -147,7 +147,7 @@ def test_old_sqlite_is_refused_at_opening(path: Path) -> None:
     program = (
         "import asyncio, sqlite3; sqlite3.sqlite_version_info = (3, 34, 1)\n"
         "from integration_sdk._store.store import Store\n"
-        f"asyncio.run(Store({str(path)!r}).lend())"
+        f"asyncio.run(Store({str(path)!r})._lend())"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -177,13 +177,13 @@ async def test_links_are_refused(path: Path, tmp_path: Path, suffix: str) -> Non
     path.with_name(path.name + suffix).symlink_to(other)
 
     with pytest.raises(JournalError, match="link"):
-        await Store(path).lend()
+        await Store(path)._lend()
     assert not other.read_bytes()
 
 
 async def test_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"No such file or directory: .*/none"):
-        await Store(tmp_path / "none" / "state.db").lend()
+        await Store(tmp_path / "none" / "state.db")._lend()
 
 
 async def test_file_of_another_program_is_left_alone(path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_file_of_another_program_is_left_alone(path: Path) -> None:
     for one in (path, text):
         one.chmod(0o644)
         before = one.read_bytes()
-        for work in (Store(one).lend(), recorded(one)):
+        for work in (Store(one)._lend(), recorded(one)):
             with pytest.raises(JournalError, match="not a journal"):
                 await work
         assert one.read_bytes() == before
@@ -212,7 +212,7 @@ async def test_file_of_another_version_is_left_alone(path: Path) -> None:
         db.commit()
     before = path.read_bytes()
 
-    for work in (Store(path).lend(), recorded(path)):
+    for work in (Store(path)._lend(), recorded(path)):
         with pytest.raises(JournalError, match="tables of version 99, but this SDK needs"):
             await work
     assert path.read_bytes() == before
@@ -256,7 +256,7 @@ async def test_reader_sees_one_moment_and_changes_nothing(path: Path) -> None:
     before = path.read_bytes()
     assert await recorded(path) == [row(1).next(State.SENDING)]
     assert path.read_bytes() == before
-    assert await Store(path, "other").recorded() == []
+    assert await Store(path, "other")._recorded() == []
 
 
 # Crashes

@@ -47,7 +47,7 @@ async def test_sql_of_the_postgresql_page_works(postgres: Server) -> None:
     await script(url, make)
     await script(url, f"CREATE ROLE worker; {grant}")
     async with Store(url) as store:
-        journal = await store.lend()
+        journal = await store._lend()
         await journal.beat()
         rows = [
             row(1, holder=journal.holder),
@@ -78,7 +78,7 @@ async def test_restored_store_searches_for_what_was_queued(
     (update,) = blocks("backup.md", "sql")
     queued = row(1, error='odd \0 \\u0000 "text"')
     async with Store(where) as store:
-        journal = await store.lend()
+        journal = await store._lend()
         await journal.write(queued)
         if kind == "file":
             assert run(backup, tmp_path) == ""
@@ -91,7 +91,7 @@ async def test_restored_store_searches_for_what_was_queued(
         await script(where, f"SET search_path = integration_sdk; {update}")
 
     async with Store(where) as store:
-        (found,) = await (await store.lend()).claim()
+        (found,) = await (await store._lend()).claim()
     assert (found.state, found.ghosts, found.reference) == (State.SENDING, 1, "INV-1")
     assert found.payload == b"{}"
 

@@ -116,7 +116,7 @@ class Journal(Store):
         self.is_shared, self._is_in_use = shared, False
         self._memory = Memory(self._kept, self)
 
-    async def lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
+    async def _lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
         if self._is_in_use:
             raise JournalInUse("in use by another coordinator")
         self._is_in_use = True
@@ -124,7 +124,7 @@ class Journal(Store):
         self._rows = Rows(self._memory)
         return self._rows
 
-    async def take_back(self) -> None:
+    async def _take_back(self) -> None:
         if self._is_in_use and not self._memory.is_dead:
             await self._rows.close()
         self._is_in_use = False
@@ -132,7 +132,7 @@ class Journal(Store):
     async def aclose(self) -> None:
         """Keep what there is."""
 
-    async def recorded(self) -> list[Row]:
+    async def _recorded(self) -> list[Row]:
         return await Rows(Memory(self._kept)).everything()
 
     def crash(self) -> None:
@@ -143,17 +143,17 @@ class Journal(Store):
 async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
     """Put rows on record as a crash leaves them."""
     async with journal if isinstance(journal, Store) else Store(journal) as store:
-        kept = await store.lend()
+        kept = await store._lend()
         for row in rows:
             sent = row.state in {State.SENDING, State.LOST, State.DOUBT}
             left = structs.replace(row, version=0, holder="dead", ghosts=int(sent))
             assert await kept.write(left) is left
-        await store.take_back()
+        await store._take_back()
 
 
 async def on_record(journal: Journal | Path) -> list[Row]:
     """Return all rows."""
-    return await (journal if isinstance(journal, Store) else Store(journal)).recorded()
+    return await (journal if isinstance(journal, Store) else Store(journal))._recorded()
 
 
 def breaking(breaks: Callable[[str], BaseException | None]) -> Any:

@@ -23,7 +23,7 @@ class Careless(sqlite3.Connection):
 
 
 async def write(path: str) -> None:
-    journal = await Store(path).lend(base_url="http://a", dialect="document")
+    journal = await Store(path)._lend(base_url="http://a", dialect="document")
     number, lane = len(await journal.everything()), Lane("acme", "connection", "invoices")
     while True:
         some = [Row(f"row-{number + at}", lane, version=0, payload=b"x") for at in range(8)]

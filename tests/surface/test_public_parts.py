@@ -76,7 +76,7 @@ INTERNAL = {
     for each in ast.parse(path.read_text()).body
     if isinstance(each, ast.ClassDef) and each.name not in PUBLIC
 }
-FOR_OTHER_ROOMS = {"lend", "raw_pages", "recorded"}
+FOR_OTHER_ROOMS = {"raw_pages"}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
