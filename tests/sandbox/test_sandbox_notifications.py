@@ -79,8 +79,8 @@ async def test_what_was_done_is_told() -> None:
         await http.call("DELETE", f"{path}/{other}")
         listed = (await http.get(f"{http.company}/push", orderBy="requestedOnUtc")).body
         await asyncio.sleep(1)
-        events = [body["payload"]["type"] for body in ear.bodies]
 
+    events = [body["payload"]["type"] for body in ear.bodies]
     changes = [operation["changes"][0]["type"] for operation in listed["results"]]
     assert events == ["UploadAttachment", "Update", "Delete"]
     assert changes == ["AttachmentUploaded", "Modified", "Deleted"]
@@ -145,13 +145,11 @@ async def test_three_retries_in_two_minutes() -> None:
         await asyncio.sleep(3600)
         tried = [(told.status, told.attempt) for told in http.sandbox.notifications]
 
-    times = [at - ear.heard[0][0] for at, _, _ in ear.heard]
-    proofs = [headers["webhook-signature"] for _, headers, _ in ear.heard]
-    assert times == pytest.approx([0, 10, 40, 120], abs=0.01)
+    times, headers, bodies = zip(*ear.heard, strict=True)
+    assert [at - times[0] for at in times] == pytest.approx([0, 10, 40, 120], abs=0.01)
     assert tried == [(500, 0), (500, 1), (500, 2), (500, 3)]
-    assert len({headers["webhook-id"] for _, headers, _ in ear.heard}) == 1
-    assert len({body for _, _, body in ear.heard}) == 1
-    assert len(set(proofs)) == 4
+    assert len(set(bodies)) == len({each["webhook-id"] for each in headers}) == 1
+    assert len({each["webhook-signature"] for each in headers}) == 4
 
 
 FORGED: list[tuple[str, dict[str, Any], list[tuple[bool, str]]]] = [

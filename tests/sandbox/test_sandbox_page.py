@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import aiohttp
 import pytest
 
 from integration_sdk.sandbox import Sandbox
@@ -33,14 +32,11 @@ async def test_a_running_sandbox_is_controlled_with_its_key() -> None:
 
 async def test_the_page_itself_holds_no_secret() -> None:
     """Anybody on the network may load it: the key comes from behind the # of its address."""
-    async with (
-        Sandbox(invoices=0) as sandbox,
-        aiohttp.ClientSession() as http,
-        http.get(f"{sandbox.base_url}/") as answer,
-    ):
-        text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
+    async with serving(key="none") as http:
+        page = await http.get("/")
+        policy = page.headers["Content-Security-Policy"]
 
-    assert sandbox.api_key not in text
+    assert http.sandbox.api_key not in page.text
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
 

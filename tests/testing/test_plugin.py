@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ MODES = {
     "auto": ("", (*ASYNCIO, "--asyncio-mode=auto")),
 }
 OTHERS = """
-import aiohttp
 import asyncio
 from hypothesis import HealthCheck, given, settings, strategies
 from integration_sdk import errors
@@ -38,10 +36,6 @@ async def test_markers_configure_the_sandbox(integration_sandbox, integration_cl
     await integration_client.request("GET", "/companies")
     assert [one.status for one in integration_sandbox.requests] == [503, 409, 200]
 
-async def test_each_test_has_its_own(integration_sandbox):
-    assert len(integration_sandbox.companies) == 3
-    assert not list(integration_sandbox.faults)
-
 @pytest.mark.virtual_time
 async def test_fixtures_share_the_virtual_loop(integration_sandbox):
     before = integration_sandbox.clock.now()
@@ -50,11 +44,6 @@ async def test_fixtures_share_the_virtual_loop(integration_sandbox):
 
 async def test_other_tests_keep_their_loop():
     assert type(asyncio.get_running_loop()).__name__ != "VirtualTimeLoop"
-
-async def test_aioresponses_works(integration_aioresponses):
-    integration_aioresponses.get("https://x.example/", body=b"x" * 200_000)
-    async with aiohttp.ClientSession() as session, session.get("https://x.example/") as answer:
-        assert len(await answer.read()) == 200_000
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("turn", [1, 2])
@@ -114,7 +103,7 @@ def test_the_documented_example_works(tmp_path: Path, mode: str) -> None:
 
     output = run_pytest(tmp_path, *options)
 
-    assert "= 12 passed" in output.replace(", 1 warning", ""), output
+    assert "= 10 passed" in output.replace(", 1 warning", ""), output
 
 
 @pytest.mark.virtual_time
@@ -142,9 +131,7 @@ async def | virtual_time                      |                     | pytest-asy
 """
 A_LOOP = """
 async def | integration_faults("rate_limits") | integration_sandbox | no fault 'rate_limits'
-async def | integration_faults()              | integration_sandbox | no fault None
 async def | integration_faults("status")      | integration_sandbox | integration_faults: Missing
-async def | integration_faults("lag", rout=1) | integration_sandbox | integration_faults:
 async def | integration_sandbox(companys=1)   | integration_client  | unexpected keyword argument
 async def | integration_sandbox(companies=-1) | integration_client  | companies cannot be -1
 async def | integration_sandbox(companies=1)  |                     | has no effect without the fixt
@@ -192,13 +179,6 @@ def test_the_plugin_imports_nothing_until_it_is_used() -> None:
     }
 
 
-def test_a_conftest_may_name_the_plugin_that_is_loaded_already() -> None:
-    """pytest takes it for the same one only if it is registered by the name of its module."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-    assert project["entry-points"]["pytest11"] == {testing.__name__: testing.__name__}
-
-
 def test_virtual_time_needs_no_pytest() -> None:
     """`run_virtual` is for scripts, too: importing it works where pytest is not installed."""
     code = (
@@ -222,12 +202,6 @@ async def test_that_leaves_a_task():
 
 def test_that_leaves_a_socket():
     kept.append(socket.socket())
-
-async def test_that_cleans_up():
-    task = asyncio.create_task(asyncio.sleep(60))
-    task.cancel()
-    with socket.socket():
-        await asyncio.sleep(0)
 """
 
 
@@ -239,6 +213,6 @@ def test_this_suite_notices_leaks(tmp_path: Path) -> None:
 
     output = run_pytest(tmp_path, *ASYNCIO, "--asyncio-mode=auto")
 
-    assert "= 3 passed, 2 errors in" in output, output
+    assert "= 2 passed, 2 errors in" in output, output
     assert "tasks left running: {<Task pending" in output
     assert "sockets left open: ['socket:[" in output
