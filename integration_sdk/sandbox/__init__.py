@@ -25,8 +25,9 @@ from typing import Any, Self
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, encode
 from integration_sdk.sandbox._faults import Faults
-from integration_sdk.sandbox._front import Control, Front
+from integration_sdk.sandbox._front import Front
 from integration_sdk.sandbox._notices import Delivery, Notifier, Style, Subscription
+from integration_sdk.sandbox._page import Page
 from integration_sdk.sandbox._pushes import Operation
 from integration_sdk.sandbox._records import DataSet
 from integration_sdk.sandbox._rules import Rule
@@ -113,8 +114,8 @@ class Sandbox:
         self._service = service = Service(settings)
         self.api_key, self.dialect, self.clock = service.api_key, settings.dialect, service.clock
         self.faults = Faults(service)
-        front, control = Front(service, self.faults), Control(service, self.faults)
-        self._server = Server(service, front.respond, control.respond)
+        front, page = Front(service, self.faults), Page(service, self.faults)
+        self._server = Server(service, front.respond, page.respond)
         self._notifier = Notifier(self.clock, service.ledger, seed, remember=remember)
         self.requests = self._server.seen
         self.notifications = self._notifier.deliveries

@@ -97,8 +97,8 @@ async def list_pushes(service: Service, call: Call) -> Answer:
     recorded = service.ledger.of_company(company.id, until=until)
     if call.param("orderBy") != "requestedOnUtc":
         recorded = recorded[::-1]
-    wording, ordered = service.wording, {"requestedOnUtc", "-requestedOnUtc"}
-    return listed(call, recorded, wording.row, rare=wording.rare, ordered=ordered)
+    ordered = {"requestedOnUtc", "-requestedOnUtc"}
+    return listed(call, recorded, service.wording.row, ordered=ordered)
 
 
 @route(f"GET {C}/push/{{pushOperationKey}}")

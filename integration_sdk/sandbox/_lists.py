@@ -79,13 +79,11 @@ def listed(
     items: Sequence[T],
     write: Callable[[T], bytes],
     *,
-    rare: bytes = b"{}",
     ordered: Collection[str] = (),
 ) -> Answer:
     """Return the requested page of *items*, filtered, ordered, and written by *write*.
 
-    *rare* is a row of the properties that not every item has, *ordered* the values of ``orderBy``
-    by which the items are already ordered.
+    *ordered* are the values of ``orderBy`` by which the items are already ordered.
     """
     page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
     if order_by in ordered:
@@ -93,7 +91,7 @@ def listed(
     if query or order_by:
         search, rows = Search(query, order_by), list(map(write, items))
         if rows:
-            search.check([*rows, rare])
+            search.check(rows)
         items = [items[n] for n in search.ordered(search.read(rows))]
     return page_answer(call, page, len(items), map(write, items[items_of(page)]))
 

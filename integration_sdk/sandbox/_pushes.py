@@ -118,11 +118,6 @@ class Wording:
 
     published: bool
 
-    @property
-    def rare(self) -> bytes:
-        """The properties that not every operation has."""
-        return encode({"timeoutInMinutes": 1} | ({"errorMessage": ""} if self.published else {}))
-
     def row(self, operation: Operation) -> bytes:
         """Return *operation* as JSON, written only once for each state."""
         if operation.row is None:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,7 +20,7 @@ from attrs import field, frozen
 from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, http_date
 from integration_sdk.sandbox._service import Service
 
-LARGEST_BODY, PIECE = 64 * 2**20, 2**18
+LARGEST_BODY = 64 * 2**20
 # Connections that wait to be accepted. One more would be refused by silence, and cost its client
 # a second until it asks again.
 CROWD = 4096
@@ -161,16 +160,13 @@ class Server:
         if answer.status == 204:
             del headers["content-type"]
         headers |= {name.lower(): value for name, value in answer.headers.items()}
-        if answer.cut_at is None and len(answer.body) <= PIECE:
+        if answer.cut_at is None or answer.cut_at >= len(answer.body):
             return web.Response(status=answer.status, body=answer.body, headers=headers)
         response = web.StreamResponse(status=answer.status, headers=headers)
         response.content_length = len(answer.body)
-        sent = answer.body[: answer.cut_at]
-        with suppress(ConnectionError):  # a client that has left is not an error to log
-            await response.prepare(request)
-            for start in range(0, len(sent), PIECE):
-                await response.write(sent[start : start + PIECE])
-        if len(sent) < len(answer.body) and request.transport is not None:
+        await response.prepare(request)
+        await response.write(answer.body[: answer.cut_at])
+        if request.transport is not None:
             request.transport.close()
         return response
 

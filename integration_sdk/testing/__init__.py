@@ -24,10 +24,10 @@ nothing, until you use one of these:
 * ``integration_sandbox``: a running `integration_sdk.sandbox.Sandbox`, a new one for each test.
   The marker ``integration_sandbox(...)`` sets its options. The marker
   ``integration_faults(name, ...)`` calls that method of ``sandbox.faults`` before the test, and
-  can be repeated. A marked test that does not use the sandbox is an error.
+  can be repeated.
 * ``integration_client``: an `integration_sdk.Client` connected to that sandbox.
 * ``integration_aioresponses``: an ``aioresponses`` mock, patched for aiohttp 3.14. Lists are
-  requested with ``?page=1&pageSize=100``; requests that are not mocked are logged.
+  requested with ``?page=1&pageSize=100``.
 * ``@pytest.mark.virtual_time``: the test and its fixtures run on a `VirtualTimeLoop`.
 
 They run on the loop of the test function. `run_virtual` and `patched_aioresponses` do the same

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -27,9 +26,6 @@ except ModuleNotFoundError as missing:
         "patched_aioresponses needs aioresponses: pip install aioresponses", name=missing.name
     ) from None
 from aiohttp.client_proto import ResponseHandler
-from yarl import URL
-
-logger = logging.getLogger("integration_sdk.testing")
 
 
 @contextmanager
@@ -44,17 +40,7 @@ def patched_aioresponses(**options: Any) -> Iterator[aioresponses.aioresponses]:
         if "stream_writer" in parameters:  # since aiohttp 3.14
             stack.enter_context(_writer_by_default())
             stack.enter_context(patch.object(aioresponses.core, "stream_reader_factory", _reader))
-        yield stack.enter_context(_Telling(**options))
-
-
-class _Telling(aioresponses.aioresponses):
-    """Logs requests that are not mocked, since the client's error does not show the URL."""
-
-    async def match(self, method: str, url: URL, *args: Any, **kwargs: Any) -> Any:
-        answer = await super().match(method, url, *args, **kwargs)
-        if answer is None and not self.passthrough_unmatched:
-            logger.warning("nothing is mocked for %s %s", method, url)
-        return answer
+        yield stack.enter_context(aioresponses.aioresponses(**options))
 
 
 def _writer_by_default() -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import pytest_asyncio
 
-from integration_sdk.testing._plugin import USED, is_async
+from integration_sdk.testing._plugin import is_async
 
 if TYPE_CHECKING:
     from integration_sdk import Client
@@ -27,7 +27,6 @@ async def integration_sandbox(request: pytest.FixtureRequest) -> AsyncIterator[S
             f"integration_sandbox answers only while the test awaits: make {request.node.name} an "
             "async function"
         )
-    request.node.stash[USED] = True
     marker = request.node.get_closest_marker("integration_sandbox")
     sandbox = _called(Sandbox, marker) if marker else Sandbox()
     for fault in reversed(list(request.node.iter_markers("integration_faults"))):

@@ -21,8 +21,6 @@ MARKERS = (
     "integration_faults(name, *args, **options): call sandbox.faults.<name> before the test; "
     "may be repeated",
 )
-USED = pytest.StashKey[bool]()
-"""Whether the test has used the sandbox that its markers describe."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,8 +61,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("virtual_time")
     if marker is None or not isinstance(item, pytest.Function):
         return
-    if marker.args or marker.kwargs:
-        raise pytest.UsageError("virtual_time takes no arguments")
     if not is_async(item.obj):
         if marker in item.own_markers:
             raise pytest.UsageError(
@@ -74,34 +70,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.UsageError("virtual_time works where pytest-asyncio 1.4 or newer runs a test")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Refuse a mark on the test itself that had no effect; marks of its class or module may."""
-    result = yield
-    for marker in item.own_markers:
-        if marker.name.startswith("integration_") and not item.stash.get(USED, False):
-            raise pytest.UsageError(
-                f"{marker.name} has no effect without the fixture integration_sandbox or "
-                f"integration_client: make it an argument of {item.name}"
-            )
-    return result
-
-
 def is_async(test: Any) -> bool:
     """Whether a test runs on a loop; that of a property is below its decorator."""
     inner = test.hypothesis.inner_test if hasattr(test, "hypothesis") else test
     return iscoroutinefunction(inner) or isasyncgenfunction(inner)
-
-
-@pytest.fixture
-def integration_sandbox() -> None:
-    """Say what is missing: `_fixtures` has the fixture of this name for pytest-asyncio."""
-    raise pytest.UsageError("integration_sandbox needs an event loop: pip install pytest-asyncio")
-
-
-@pytest.fixture
-def integration_client(integration_sandbox: None) -> None:
-    """Say what is missing, too."""
 
 
 @pytest.fixture

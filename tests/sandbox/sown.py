@@ -46,11 +46,11 @@ FAULTS: Final[dict[str, Fault]] = {
         "matcher",
     ),
     "the page's calls need no key": Fault(
-        "sandbox/_front.py",
+        "sandbox/_page.py",
         "check_key(self._service, call)",
         "None",
         "sandbox_page",
-        "Control.respond",
+        "Page.respond",
     ),
     "DELETE of some faults ends all": Fault(
         "sandbox/_faults.py",

@@ -184,7 +184,7 @@ DELETE /_page/faults | {} ; [1] | 400 faults
 POST /_page/advance | {"seconds": -1} ; {"seconds": "60"} ; {"seconds": true} | 400 seconds
 POST /_page/elsewhere | {} | 404
 """
-ODD_BODIES = [b"\xff", b'{"a":"\xff"}', b"[" * 100_000]
+ODD_BODIES = [b"\xff", b"[" * 100_000]
 
 
 @pytest.mark.parametrize("dialect", ["document", "published"])

@@ -25,8 +25,8 @@ FAULTS: Final[dict[str, Fault]] = {
         "testing/_virtual_time.py", "timeout is None or self._loop.waits_for", "timeout is None",
         "virtual_time", "_JumpingSelector.select",
     ),
-    "a mark without effect is allowed": Fault(
-        "testing/_plugin.py", 'marker.name.startswith("integration_")', "False", "plugin",
-        "pytest_runtest_call",
+    "a fault of a marker is not set": Fault(
+        "testing/_fixtures.py", 'request.node.iter_markers("integration_faults")', "[]", "plugin",
+        "integration_sandbox",
     ),
 }  # fmt: skip

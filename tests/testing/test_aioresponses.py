@@ -42,17 +42,6 @@ async def test_a_body_of_any_size_is_read(
             assert type(answer) is Loud
 
 
-async def test_a_call_that_is_not_mocked_is_named(
-    integration_aioresponses: aioresponses, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A client may tell the reason of a failed connection in words of its own, without the URL."""
-    async with aiohttp.ClientSession() as session:
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await session.get(URL, params={"page": "1"})
-
-    assert caplog.messages == [f"nothing is mocked for GET {URL}?page=1"]
-
-
 async def test_nothing_is_changed_afterwards() -> None:
     """The repair is gone when the block ends, by an exception too."""
     before = aiohttp.ClientResponse.__init__, aiohttp.ClientSession._request
