@@ -217,7 +217,7 @@ class Postgres:
 def _lines(data: Any) -> bytes:
     """Return an Arrow table as COPY reads it."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
 
     texts = []
     for column in data.columns:

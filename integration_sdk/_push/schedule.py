@@ -339,7 +339,7 @@ class Schedule:
         """Poll a company later, since a poll that *began* then has failed."""
         if began >= company.paused_until:  # else it is one of several that failed at once
             company.failures += 1
-        jitter = lambda limit: limit * (0.5 + 0.5 * self.chance())  # noqa: E731
+        jitter = lambda limit: limit * (0.5 + 0.5 * self.chance())  # noqa: E731 - one expression, used once
         number, cap = max(0, company.failures - 1), self.limits.longest_pause
         company.paused_until = now + pause(number, first=1.0, cap=cap, jitter=jitter, floor=wait)
 

@@ -288,7 +288,7 @@ class Search:
         try:
             if not await self._step(live, event, decision or "bind", **facts):
                 await self._in_doubt(intent)  # or else says why not
-                raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301
+                raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301 - it ends the block that it is in
         except BaseException:
             holder.forget(push)
             raise

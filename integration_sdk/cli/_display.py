@@ -73,7 +73,7 @@ def show_table(title: str, rows: Iterable[tuple[object, ...]]) -> None:
 def progress(*, quiet: bool = False) -> Progress:
     """Return lines of progress, for a terminal only; ``update(task, note=...)`` adds a text."""
     from rich.console import Console  # noqa: PLC0415 - for commands that take long
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - a --help draws no bars
 
     console = Console(stderr=True)
     return Progress(

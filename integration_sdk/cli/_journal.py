@@ -35,7 +35,7 @@ _NEXT: Final = {
 _DECISION: Final = Group("Decision", validator=LimitedChoice(1, 1))
 
 
-async def list(*, journal: Journal = NO_JOURNAL, json: Flag = False) -> None:  # noqa: A001
+async def list(*, journal: Journal = NO_JOURNAL, json: Flag = False) -> None:  # noqa: A001 - the command's name
     """Show the pushes in a journal, by state. Needs no network.
 
     Another program may be using the journal.

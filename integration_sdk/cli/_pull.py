@@ -23,7 +23,7 @@ async def pull(
     data_types: list[str],
     *,
     to: str,
-    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002
+    format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002 - the word of the formats
     companies: str | None = None,
     full: Flag = False,
     rate: float | None = None,

@@ -156,7 +156,7 @@ class Search:
         try:
             # It holds nothing but the words above, and Python reads it with the same precedence.
             known = {"tests": self._tests}
-            self._test: Test = eval(f"lambda values: {python}", known)  # noqa: S307
+            self._test: Test = eval(f"lambda values: {python}", known)  # noqa: S307 - made of parsed tokens
         except (SyntaxError, MemoryError, RecursionError):
             raise bad_request(
                 "query", "the query has groups that do not end, or too many"
