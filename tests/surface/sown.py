@@ -43,4 +43,37 @@ FAULTS: Final[dict[str, Fault]] = {
         "webhooks",
         "_listed",
     ),
+    "options are remembered for ever": Fault(
+        "_context.py", "asked_at < since", "asked_at < 0", "client", "Remembered.get"
+    ),
+    "that there are none is remembered as long as options": Fault(
+        "_context.py", "max(since, now - REFUSAL_TTL)", "since", "client", "Remembered.get"
+    ),
+    "a client's retry= is not its coordinator's": Fault(
+        "_client.py",
+        "FIVE_TIMES if retry is THREE_TIMES else retry",
+        "FIVE_TIMES",
+        "client",
+        "Client.coordinator",
+    ),
+    "each task that waits for data polls": Fault(
+        "_companies.py",
+        "loop.time() - 0.9 * pause",
+        "loop.time() + 1",
+        "reach",
+        "Company.wait_until_ready",
+    ),
+    "help shows how a company is made": Fault(
+        "_handed_out.py",
+        "Signature([Parameter('self', Parameter.POSITIONAL_ONLY)])",
+        "None",
+        "public_parts",
+        "handed_out",
+    ),
+    "an empty list populates": Fault(
+        "_options/description.py", '(None, "", [])', '(None, "")', "options", "Field.is_empty"
+    ),
+    "true is the choice 1": Fault(
+        "_options/description.py", "(bool, value)", "value", "options options_schema", "_same"
+    ),
 }
