@@ -47,14 +47,10 @@ class CallOptions:
                 )
         if not isinstance(self.retry, RetryPolicy):
             raise errors.ConfigurationError(
-                f"retry must be a RetryPolicy, or None for no retries, not {self.retry!r}; "
-                "RetryPolicy(attempts=3) sends a call up to three times"
+                f"retry must be a RetryPolicy, such as RetryPolicy(attempts=3), not {self.retry!r}"
             )
         if not isinstance(self.priority, Priority | None):
-            raise errors.ConfigurationError(
-                "priority must be a Priority, such as Priority.INTERACTIVE, or None, "
-                f"not {self.priority!r}"
-            )
+            raise errors.ConfigurationError(f"priority must be a Priority, not {self.priority!r}")
         for header, value in dict(self.headers).items():
             own_header("a key of headers", header)
             if not sendable(f"header {header}", value).isprintable():

@@ -45,9 +45,8 @@ def read_quota(headers: Mapping[str, str], received_at: float) -> Quota | None:
 
     Assumed: published, not in the document. ``Reset`` may be a Unix time, seconds, or ISO 8601.
     """
-    limit = headers.get("X-Rate-Limit-Limit")
-    remaining = headers.get("X-Rate-Limit-Remaining")
-    reset = headers.get("X-Rate-Limit-Reset")
+    names = ("X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset")
+    limit, remaining, reset = map(headers.get, names)
     if limit is remaining is reset is None:
         return None
     quota = Quota(

@@ -57,15 +57,10 @@ class OpenSession:
 
     def check(self) -> None:
         """Raise `ClientClosed` if called in another process or event loop."""
-        if self.process != os.getpid():
+        if self.process != os.getpid() or not self.is_here:
             raise ClientClosed(
-                f"the client was opened in process {self.process} and cannot be used in its "
-                "child; make one client for each process, after the fork"
-            )
-        if not self.is_here:
-            raise ClientClosed(
-                "the client is in use by another event loop that still runs; make one client "
-                "for each loop, or close it there first"
+                "the client is in use by another process or event loop; make one client for "
+                "each loop, and after a fork, or close it there first"
             )
 
     # Calls

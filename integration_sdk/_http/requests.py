@@ -145,9 +145,8 @@ def _segment(name: str, value: str) -> str:
     name = _argument(name)
     if not value.strip():
         raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
-    if len(value) > LONGEST_SEGMENT:
-        raise ConfigurationError(f"{name} is longer than {LONGEST_SEGMENT} characters")
-    if value in {".", ".."} or any(char in "/\\?#%;" or not char.isprintable() for char in value):
+    is_odd = any(char in "/\\?#%;" or not char.isprintable() for char in value)
+    if is_odd or value in {".", ".."} or len(value) > LONGEST_SEGMENT:
         raise ConfigurationError(
             f"{name} {value!r} cannot be part of a path: pass the bare id, without slashes, "
             "dots, '?', '#', ';' or percent-encoding"
@@ -342,12 +341,11 @@ def custom(
         raise ConfigurationError(f"method must be a word such as GET, not {method!r}")
     if not isinstance(params, Mapping | None):
         raise ConfigurationError(f"params must be a mapping, or None, not {params!r}")
-    if not re.fullmatch(r"/(?!/)[^?#\\]*", path) or not path.isprintable():
+    climbs = {".", ".."} & {part.lower().replace("%2e", ".") for part in path.split("/")}
+    if climbs or not re.fullmatch(r"/(?!/)[^?#\\]*", path) or not path.isprintable():
         raise ConfigurationError(
-            f"path {path!r} must begin with one slash and have no query; pass params= for that"
+            f"path {path!r} must begin with one slash, and have no '..' and no query (see params=)"
         )
-    if {".", ".."} & {part.lower().replace("%2e", ".") for part in path.split("/")}:
-        raise ConfigurationError(f"path {path!r} must not contain '.' or '..' segments")
     method, path = method.upper(), quote(path, safe="/%:@!$&'()*+,;=~-._")
     return Request(
         operation="request",

@@ -25,8 +25,6 @@ from integration_sdk._records.shapes import read_error_body
 from integration_sdk.models import ErrorBody, Quota
 
 E = TypeVar("E", bound=errors.TransportError)
-LONGEST_REASONS: Final = 2000
-"""Characters of an error body that a message quotes; `ErrorBody` has all."""
 
 
 def _pieces(body: bytes | Sequence[bytes]) -> Sequence[bytes]:
@@ -156,15 +154,9 @@ def placed(
     try:
         return read(*args, **kw)
     except errors.MalformedResponse as error:
-        in_doubt = request.safety is Safety.WRITE
-        todo = f". {LOOK}" if in_doubt else ""
-        raise errors.MalformedResponse(
-            f"{request} answered {response.status}, but {error}{not_json(response)}{todo}",
-            status=response.status,
-            in_doubt=in_doubt,
-            **request.facts,
-            attempts=response.attempts,
-        ) from None
+        message = f"{request} answered {response.status}, but {error}{not_json(response)}"
+        facts = {"status": response.status, "attempts": response.attempts}
+        raise unread(errors.MalformedResponse, request, message, **facts) from None
 
 
 def not_json(response: Response) -> str:
@@ -265,10 +257,8 @@ def _reasons(body: ErrorBody | None) -> str:
         return "no error body (perhaps a proxy's answer)"
     items = body.validation.errors if body.validation else ()
     reasons = "; ".join(part for part in (body.error, *map(str, items)) if part)
-    if len(reasons) > LONGEST_REASONS:
-        reasons = f"{reasons[: LONGEST_REASONS - 3]}..."
     quote = f" (correlation {body.correlation_id:.100})" if body.correlation_id else ""
-    return f"{reasons or 'no reason given'}{quote}"
+    return f"{reasons or 'no reason given':.2000}{quote}"  # `ErrorBody` has all
 
 
 _ADVICE_ON_LIMITS: Final[Mapping[type[errors.ApiError], str]] = {

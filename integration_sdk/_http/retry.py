@@ -13,8 +13,7 @@ from typing import Any, Final
 import backoff
 from attrs import Attribute, define, field, frozen
 
-from integration_sdk._checks import is_number, whole_number
-from integration_sdk.errors import ConfigurationError
+from integration_sdk._checks import seconds, whole_number
 
 Jitter = Callable[[float], float]
 """Returns a random number between 0 and its argument; `backoff.full_jitter` is one."""
@@ -46,8 +45,7 @@ def pause(
 
 
 def _seconds(_: object, attribute: Attribute[Any], value: float) -> None:
-    if not (is_number(value) and value >= 0):
-        raise ConfigurationError(f"{attribute.name} must be at least 0, not {value!r}")
+    seconds(attribute.name, value, or_none=False)
 
 
 def _count(_: object, attribute: Attribute[Any], value: object) -> None:

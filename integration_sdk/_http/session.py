@@ -224,7 +224,8 @@ class Session:
                 return call.ended(last)
             if isinstance(last, Response) and last.status == OFFLINE:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
-            _log.info("%s is sent again %s", call.request, _said(call, last, pause))
+            why = last.status if isinstance(last, Response) else type(last.error).__name__
+            _log.info("%s: %s; it is sent again in %.2f s", call.request, why, pause)
             if pause > 0:
                 await self._wait(state, call, asyncio.sleep(pause))
 
@@ -372,10 +373,3 @@ def _meaning(request: Request, last: Reply) -> Meaning:
         return again if last.repeatable else Meaning.GIVE_UP
     is_own = request.safety is Safety.READ or is_services_own(last.body)
     return meaning_of(request, last, is_own=is_own)
-
-
-def _said(call: Call, last: Reply, pause: float) -> str:
-    when = f"after {pause:.2f} s" if pause else "when its turn comes"
-    if isinstance(last, Response):
-        return f"{when}: it got {last.status}"
-    return f"{when}: it {str(last.error).removeprefix(f'{call.request} ')}"

@@ -40,10 +40,8 @@ from integration_sdk._system import current_task_cancelled
 from integration_sdk._version import __version__
 
 ERROR_LIMIT: Final = 64 * 1024
-"""Maximum bytes kept of an error answer; larger answers are not searched for the key either."""
+"""Maximum bytes kept of an error answer, which is searched for the key."""
 FIELD_LIMIT: Final = 64 * 1024
-SHORTEST_IN_ERRORS, SHORTEST_IN_DATA = 8, 16
-"""Minimum length of a key that is searched for: a shorter one may be a word in a record."""
 CONNECT_TIMEOUT: Final = 10.0
 IDLE: Final = {Safety.READ: 30.0, Safety.WRITE: 1.0}
 """Seconds that an unused connection is kept: for writes less than any server's own limit."""
@@ -193,7 +191,7 @@ class AiohttpTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=None if self._proxy else _HEADERS,  # a proxy would be shown them
             timeout=_timeouts(None),
-            auto_decompress=self._decompresses,
+            auto_decompress=bool(self._options.middlewares),  # which may read bodies
             max_line_size=FIELD_LIMIT,
             max_field_size=FIELD_LIMIT,
             proxy=self._proxy,
@@ -203,10 +201,6 @@ class AiohttpTransport:
             response_class=_Answer,
             middlewares=self._options.middlewares,
         )
-
-    @property
-    def _decompresses(self) -> bool:
-        return bool(self._options.middlewares)  # which may read bodies; else `_Gunzip` does
 
     async def close(self) -> None:
         """Close the sessions; the user's own connector stays open.
@@ -274,15 +268,14 @@ class AiohttpTransport:
         headers, is_error = answer.headers, answer.status >= 400
         limit = min(ERROR_LIMIT, request.body_limit) if is_error else request.body_limit
         encoding = headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
-        is_zipped = encoding in {"gzip", "x-gzip", "deflate"} and not self._decompresses
+        is_zipped = encoding in {"gzip", "x-gzip", "deflate"} and not self._options.middlewares
         body, is_whole = await _read_capped(answer, limit, _Gunzip() if is_zipped else None)
         if not is_whole and not is_error:
             message = f"{request} was answered by more than {limit:,} bytes; the rest was not read"
             error = unread(errors.ResponseTooLarge, request, message, limit=limit)
             return Failure(Phase.MAY_HAVE_LEFT, error, repeatable=False)
-        if isinstance(body, bytes) and len(body) <= ERROR_LIMIT:  # others would take too long
-            shortest = SHORTEST_IN_ERRORS if is_error else SHORTEST_IN_DATA
-            body = self._api_key.redact(body, shortest=shortest)
+        if is_error and isinstance(body, bytes):  # as it is within the limit
+            body = self._api_key.redact(body)
         return Response(
             status=answer.status,
             headers=headers,
@@ -314,8 +307,7 @@ class AiohttpTransport:
         if proxy is not None and not isinstance(error, aiohttp.ClientSSLError):
             return f"no way through the proxy {proxy.host}:{proxy.port} ({why}). Check proxy=."
         todo = "Check base_url= and the network."
-        untrusted = getattr(error, "certificate_error", None)
-        if getattr(untrusted, "verify_code", None) in _UNKNOWN_ISSUER:
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
             todo = "For a private CA pass ssl=ssl.create_default_context(cafile=...)."
         return f"no connection to {service.host}:{service.port} ({why}). {todo}"
 
@@ -324,8 +316,6 @@ ERRORS: Final = (aiohttp.ClientError, Lost, HttpProcessingError, zlib.error, OSE
 """What aiohttp raises when an attempt fails. Timeouts are OSErrors; bugs are neither."""
 _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, Unusable)
 _MALFORMED: Final = (aiohttp.ClientResponseError, HttpProcessingError, zlib.error)
-_UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
-"""OpenSSL's codes for it; a certificate may also have expired, or be for another host."""
 
 
 @lru_cache(maxsize=256)
