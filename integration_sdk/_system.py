@@ -2,17 +2,12 @@
 
 import asyncio
 import os
-from functools import cache
 from pathlib import Path
-from typing import Final
 
 try:
     import fcntl
 except ImportError:
     fcntl = None  # type: ignore[assignment]  # not a POSIX system: `can_lock` tells
-
-_locked: Final = set[int]()
-"""Descriptors of the files that this process has locked."""
 
 
 def current_task_cancelled() -> bool:
@@ -43,36 +38,15 @@ def can_lock() -> bool:
 
 
 def lock(descriptor: int) -> None:
-    """Lock an open file for this process, until `unlock`.
-
-    A process that is forked from this one, such as a worker of a pool, has no part in it: the lock
-    would outlive us with it.
+    """Lock an open file until `unlock`, or until this process and all forked from it have ended.
 
     Raises:
         BlockingIOError: Somebody else has the lock.
         OSError: The file cannot be locked.
     """
-    _watch_forks()
-    _locked.add(descriptor)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def unlock(descriptor: int) -> None:
     """Close a file that was locked, or was to be."""
-    _locked.discard(descriptor)
     os.close(descriptor)
-
-
-@cache
-def _watch_forks() -> None:
-    # A hook of the host's process, made with its first lock; it touches nothing but our own files.
-    os.register_at_fork(after_in_child=_leave_locks)
-
-
-def _leave_locks() -> None:
-    # The numbers stay in use, so that whatever closes them here closes nothing else.
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in _locked:
-        os.dup2(null, descriptor, inheritable=False)
-    os.close(null)
-    _locked.clear()

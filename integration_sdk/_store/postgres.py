@@ -120,7 +120,7 @@ class Postgres:
                 if left <= 0:
                     why = _in_words(error)
                     raise StoreUnavailable(f"{self} cannot be reached: {why}") from None
-                if wait == LONGEST_WAIT and not self._is_away:
+                if wait > 0.3 and not self._is_away:
                     self._is_away = True
                     why, most = _in_words(error), self.wait_for_database
                     logger.warning(

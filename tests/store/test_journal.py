@@ -230,27 +230,6 @@ async def test_unexplained_rows_are_those_with_ghosts(journal: Journal) -> None:
     assert await journal.unexplained("acme") == [lost, abandoned]
 
 
-async def test_scopes_know_nothing_of_each_other(where: str, open_store: Open) -> None:
-    """Ids, references and keys may repeat; rows of another scope are not claimed."""
-    one = await open_store("one")
-    row = await added(one, reference="INV-1")
-    opened = await moved(one, row, State.OPEN, key="K")
-    if one.shared:
-        await one.beat()
-    else:
-        await one.close()
-
-    with_one = Store(where, "two") if one.shared else None
-    if with_one is not None:
-        async with with_one as store:
-            two = await store._lend()
-            same = structs.replace(opened, holder=two.holder)
-            assert await two.claim() == []
-            assert await two.owners(["K"]) == set()
-            assert await two.write(structs.replace(same, version=0)) is not None
-            assert len(await two.everything()) == 1
-
-
 async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> None:
     """All that is not done, in order; the former holder's writes are refused from then on."""
     async with Store(where) as store:
@@ -279,35 +258,6 @@ async def test_claims_come_in_portions(where: str) -> None:
     async with Store(where) as store:
         journal = await store._lend()
         assert [len(await journal.claim()) for _ in range(3)] == [500, 200, 0]
-
-
-async def test_scope_belongs_to_one_service(where: str) -> None:
-    """A client of another one is refused before anything is read or sent."""
-    async with Store(where) as store:
-        await store._lend(base_url="https://staging", dialect="document")
-        await store._take_back()
-        with pytest.raises(Exception, match=r"belongs to https://staging .* this client is for"):
-            await store._lend(base_url="https://live", dialect="document")
-        await store._lend(base_url="https://staging", dialect="document")
-
-
-async def test_store_is_lent_to_one_coordinator_at_a_time(where: str) -> None:
-    """The second one is told to use another."""
-    async with Store(where) as store:
-        await store._lend()
-        with pytest.raises(Exception, match="in use by another coordinator"):
-            await store._lend()
-        await store._take_back()
-        await store._lend()
-
-
-async def test_record_is_read_beside_its_writer(where: str, open_store: Open) -> None:
-    """By another program, as of one moment."""
-    journal = await open_store()
-    row = await added(journal, reference="INV-1")
-
-    async with Store(where) as other:
-        assert await other._recorded() == [row]
 
 
 # A store that went back

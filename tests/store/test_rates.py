@@ -212,33 +212,6 @@ async def test_database_that_is_away_ends_each_call_with_an_error_of_its_own() -
     await rate.acquire()
 
 
-@pytest.mark.virtual_time
-async def test_pause_that_cannot_be_shared_holds_here(caplog: pytest.LogCaptureFixture) -> None:
-    """It counts in this process all the same."""
-    rate, loop = limited(Rates(failures=[StoreUnavailable("away")])), asyncio.get_running_loop()
-    rate.paused(5.0)
-    begin = loop.time()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-    assert "other processes do not know that calls are refused: away" in caplog.text
-    await rate.acquire()
-    assert loop.time() >= begin + 5.0
-
-
-@pytest.mark.virtual_time
-async def test_task_that_is_cancelled_from_outside_ends_its_calls() -> None:
-    """As a shutdown does that cancels all tasks: none waits for ever, and the next one goes on."""
-    rate = limited(Rates(takes=1.0))
-    waiting = asyncio.gather(*(rate.acquire() for _ in range(3)), return_exceptions=True)
-    await asyncio.sleep(0.5)
-    (filling,) = (one for one in asyncio.all_tasks() if one.get_name() == "integration_sdk rate")
-    filling.cancel()
-
-    assert all(isinstance(end, Exception) for end in await waiting)
-    await rate.acquire()
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -15,12 +15,10 @@ from integration_sdk.errors import (
     ConfigurationError,
     JournalError,
     JournalInUse,
-    StoreUnavailable,
-    Unauthorized,
 )
 from tests.support.postgres import Server
 from tests.support.push_support import coordinator
-from tests.support.virtual_service import Answer, Asked, Service, refusal
+from tests.support.virtual_service import Service
 
 NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
 
@@ -167,8 +165,10 @@ async def test_every_worker_gets_each_outcome(url: str) -> None:
     """Two push the same records at the same moment: each record once, and both know of all."""
     service = Service(lambda _: 0.1)
     async with (
-        coordinator(service, journal=url) as one,
-        coordinator(service, journal=url) as other,
+        Store(url, lease=2) as a,
+        Store(url, lease=2) as b,
+        coordinator(service, journal=a) as one,
+        coordinator(service, journal=b) as other,
         asyncio.timeout(120),
     ):
         ends = await asyncio.gather(
@@ -179,19 +179,6 @@ async def test_every_worker_gets_each_outcome(url: str) -> None:
         assert {each.status for each in told} == {OutcomeStatus.SUCCESS}
         assert {each.reference for each in told} == {str(at) for at in range(40)}
     assert service.count("push") == 40
-
-
-async def test_worker_that_leaves_hands_over_at_once(url: str) -> None:
-    """The other one goes on with the open pushes of the first, without waiting for a lease."""
-    service = Service(lambda _: 3.0)
-    async with coordinator(service, journal=url) as other, asyncio.timeout(60):
-        async with coordinator(service, journal=url, leave="detach") as one:
-            left = await one.submit(requests(1)[0])
-            joined = await other.submit(requests(1)[0])
-        outcome = await joined
-
-    assert (outcome.key, outcome.status) == (left.key, OutcomeStatus.SUCCESS)
-    assert service.count("push") == 1
 
 
 async def test_database_that_is_restarted_costs_no_push(postgres: Server, url: str) -> None:
@@ -217,49 +204,3 @@ async def test_database_that_is_restarted_costs_no_push(postgres: Server, url: s
 
     assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
     assert service.count("push") == len(outcomes) == 60
-
-
-async def test_database_that_is_away_for_long_ends_no_coordinator(
-    postgres: Server, url: str
-) -> None:
-    """A submit meanwhile fails; what was open ends, and later pushes are sent."""
-    service = Service(lambda _: 2.0)
-    first, second = requests(2)
-    async with (
-        Store(url, patience=1) as store,
-        coordinator(service, journal=store) as pushes,
-    ):
-        before = await pushes.submit(first)
-        await asyncio.to_thread(postgres.stop)
-        try:
-            with pytest.raises(StoreUnavailable):
-                await pushes.submit(second)
-            assert (await before).status in {OutcomeStatus.SUCCESS, OutcomeStatus.PENDING}
-        finally:
-            await asyncio.to_thread(postgres.start)
-        async with asyncio.timeout(60):
-            assert (await (await pushes.submit(second))).status is OutcomeStatus.SUCCESS
-
-    assert service.count("push") == 2
-
-
-async def test_worker_that_is_stopped_hinders_no_other(url: str) -> None:
-    """One whose key is refused sends nothing more; another one does."""
-    service, refuses = Service(), True
-
-    def answer(call: Asked) -> Answer | None:
-        return refusal(401) if refuses and call.kind == "push" else None
-
-    service.answer = answer
-    async with (
-        coordinator(service, journal=url) as stopped,
-        coordinator(service, journal=url) as other,
-        asyncio.timeout(60),
-    ):
-        for one in requests(3):
-            with pytest.raises(Unauthorized):
-                await stopped.submit(one)
-        refuses = False
-        outcome = await (await other.submit(requests(4)[3]))
-
-    assert outcome.status is OutcomeStatus.SUCCESS

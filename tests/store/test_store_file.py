@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import re
 import resource
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -111,37 +107,6 @@ async def test_cancelled_opening_or_closing_leaves_the_file_free(path: Path, tur
         await store.aclose()
 
 
-FORKS = """
-import asyncio, os, signal, sys, time
-from integration_sdk._store.store import Store
-
-async def main():
-    rows = await Store(sys.argv[1])._lend()
-    if not (child := os.fork()):
-        os.close(1)
-        time.sleep(60)
-        os._exit(0)
-    print(child, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
-"""
-
-
-async def test_forked_process_keeps_nothing_locked(path: Path) -> None:
-    """Workers of a pool outlive the process that forked them; the next run has the file."""
-    program = [sys.executable, "-W", "ignore", "-c", FORKS, str(path)]
-    process = await asyncio.create_subprocess_exec(*program, stdout=PIPE)
-    assert process.stdout
-    orphan = int(await process.stdout.readline())
-    try:
-        await process.wait()
-        async with opened(path):
-            pass
-    finally:
-        os.kill(orphan, signal.SIGKILL)
-
-
 def test_old_sqlite_is_refused_at_opening(path: Path) -> None:
     """With what to do: some systems ship one that is older than the Python beside it."""
     program = (
@@ -179,11 +144,6 @@ async def test_links_are_refused(path: Path, tmp_path: Path, suffix: str) -> Non
     with pytest.raises(JournalError, match="link"):
         await Store(path)._lend()
     assert not other.read_bytes()
-
-
-async def test_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=r"No such file or directory: .*/none"):
-        await Store(tmp_path / "none" / "state.db")._lend()
 
 
 async def test_file_of_another_program_is_left_alone(path: Path) -> None:
@@ -260,68 +220,6 @@ async def test_reader_sees_one_moment_and_changes_nothing(path: Path) -> None:
 
 
 # Crashes
-
-
-def writer(path: Path, *options: str, watch: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    command = [*watch, sys.executable, "-m", "tests.support.store_child", str(path), *options]
-    root = Path(__file__).parents[2]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
-
-
-@pytest.mark.parametrize(
-    "kills", [6, pytest.param(600, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
-)
-async def test_killed_process_loses_nothing_it_reported(path: Path, kills: int) -> None:
-    """Killed with signal 9: what a write returned for is there, and the lock free."""
-    chance, before = random.Random(5), 0
-    for _ in range(kills):
-        with writer(path) as child:
-            assert child.stdout is not None
-            said = [int(child.stdout.readline()) for _ in range(chance.randrange(1, 12))]
-            child.kill()
-            said += map(int, child.stdout.read().split())
-        async with opened(path) as journal:
-            found = await journal.everything()
-        assert len(found) in (said[-1], said[-1] + 8)
-        assert {one.state for one in found[before : said[-1]]} == {State.SENDING}
-        before = len(found)
-
-
-STRACE = shutil.which("strace")
-
-
-def unsynced_words(path: Path, *options: str) -> tuple[int, int]:
-    """Watch a writer; return how often it spoke, and how often before its log was synced."""
-    trace = path.with_name("trace")
-    calls = "trace=write,pwrite64,fsync,fdatasync"
-    watch = (str(STRACE), "-fy", "-e", calls, "-o", str(trace))
-    with writer(path, *options, watch=watch) as child:
-        assert child.stdout is not None
-        for _ in range(30):
-            child.stdout.readline()
-        child.terminate()
-    said = early = 0
-    unsynced = False
-    for line in trace.read_text().splitlines():
-        if "-wal>" in line and "write" in line:
-            unsynced = True
-        elif re.search(r"f(data)?sync\(\d+<[^>]*-wal>\)?\s*(=|\))", line):
-            unsynced = False
-        elif re.search(r'write\(1<[^>]*>, "\d+\\n"', line):
-            said += 1
-            early += unsynced
-    return said, early
-
-
-if STRACE:
-
-    @pytest.mark.parametrize("careless", [False, True])
-    def test_what_is_reported_has_been_synced(path: Path, *, careless: bool) -> None:
-        """The log is on stable storage before the caller goes on; else this test sees it."""
-        said, early = unsynced_words(path, *["careless"] * careless)
-
-        assert said >= 30
-        assert (early >= said - 2) if careless else (early == 0)
 
 
 @pytest.fixture
