@@ -23,8 +23,8 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.statuses import OFFLINE, Scope
 from integration_sdk._push import outcomes
-from integration_sdk._push.holder import LEFT_BEHIND, Holder, about
-from integration_sdk._push.push import Company, Live
+from integration_sdk._push.holder import LEFT_BEHIND, Holder
+from integration_sdk._push.push import Company, Live, about
 from integration_sdk._push.table import Event, SendResult, classify
 from integration_sdk._push.wire import read_reply
 from integration_sdk._store.row import Evidence, Row, State, folded

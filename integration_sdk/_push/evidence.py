@@ -72,7 +72,6 @@ class Listing:
 
     @property
     def keys(self) -> list[str]:
-        """The keys, in the listing's order."""
         return [operation.push_operation_key for operation in self.operations]
 
     @property

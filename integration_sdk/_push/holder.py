@@ -23,7 +23,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
-from itertools import count
 from typing import Any, Final, TypeVar, assert_never
 from uuid import uuid4
 
@@ -35,7 +34,7 @@ from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.outcomes import Fresher
 from integration_sdk._push.polling import Polls
-from integration_sdk._push.push import Company, Live, Push, PushEvent, Tally, What
+from integration_sdk._push.push import Company, Live, Push, PushEvent, Tally, What, about
 from integration_sdk._push.table import Event, after
 from integration_sdk._push.wire import Wire
 from integration_sdk._store.journal import Journal
@@ -64,11 +63,6 @@ KEYS: Final = 50_000
 """Keys of settled pushes that are remembered without a journal."""
 _HAPPENED: Final = frozenset({Event.LOST, Event.LATER, Event.REFUSED})
 """What holds even if it cannot be put on record. Of a key it is not known whose it is then."""
-_OF_THE_RECORD: Final = (
-    *("lane", "method", "record_id", "content_type", "payload", "payload_hash"),
-    *("natural_key", "natural_value", "timeout_minutes", "idempotency_key", "holder"),
-)
-"""What a corrected record changes in the row of its reference."""
 
 
 @define(eq=False)
@@ -115,7 +109,6 @@ class Holder:
     leaving: bool = False
     closing: bool = False
     over: bool = False
-    _numbers: count[int] = Factory(count)
     _complained: bool = False
 
     # From the caller to the queue
@@ -133,8 +126,8 @@ class Holder:
     def accept(self, push: Push) -> None:
         """Queue *push*, or let it join the one that has its reference."""
         self.enter(push)
-        key = str(uuid4()) if self.wire.replays else None
-        row_id = key or (str(uuid4()) if self.journal else f"push-{next(self._numbers)}")
+        row_id = str(uuid4())
+        key = row_id if self.wire.replays else None
         holder = self.journal.holder if self.journal else ""
         try:
             row, call = outcomes.to_row(self.wire.dialect, push.request, row_id, key, holder)
@@ -184,27 +177,21 @@ class Holder:
                 self.owned[folded(row.key)] = None
             if len(self.owned) > KEYS:
                 self.owned.popitem(last=False)
-        self._no_longer_waits(live)
+        self._set_waiting(live, False)
 
     def queue(self, live: Live) -> None:
         """Have *live* sent by a carrier of its company."""
         if live.row.id not in self.live or live.row.state not in {State.QUEUED, State.LOST}:
             return  # it was settled meanwhile
-        self._waits(live)
+        self._set_waiting(live, True)
         live.company.queue.append(live)
         self.pump(live.company)
 
-    def _waits(self, live: Live) -> None:
-        if not live.is_waiting:
-            live.is_waiting = True
-            self.waiting += 1
-            live.company.waiting += 1
-
-    def _no_longer_waits(self, live: Live) -> None:
-        if live.is_waiting:
-            live.is_waiting = False
-            self.waiting -= 1
-            live.company.waiting -= 1
+    def _set_waiting(self, live: Live, waits: bool) -> None:
+        if live.is_waiting is not waits:
+            live.is_waiting = waits
+            self.waiting += 1 if waits else -1
+            live.company.waiting += 1 if waits else -1
         self.room.set()
 
     def is_answered(self, push: Push) -> bool:
@@ -267,10 +254,10 @@ class Holder:
             return False
         live.row = found
         self.hold(live)
-        self._waits(live)
+        self._set_waiting(live, True)
         for push in live.pushes:
             push.intent = found.id
-        new = {name: getattr(row, name) for name in _OF_THE_RECORD}
+        new = outcomes.of_the_record(row)
         return await self.step(live, Event.RESENT, attempts=0, decision=None, **new)
 
     def moved(self, live: Live, found: Row) -> None:
@@ -357,7 +344,7 @@ class Holder:
             self.go_on(live)
 
     def _search_for(self, live: Live) -> None:
-        self._no_longer_waits(live)
+        self._set_waiting(live, False)
         if self.closing:
             self.leave(live, ClientClosed(LEFT))
             return
@@ -374,7 +361,7 @@ class Holder:
 
     def open(self, live: Live, operation: PushOperation | None) -> None:
         """Follow a push whose key is known; *operation*: as the service has answered."""
-        self._no_longer_waits(live)
+        self._set_waiting(live, False)
         live.company.doubtful.pop(live.row.id, None)
         self.keys[folded(str(live.row.key))] = live
         live.operation = operation or live.operation or outcomes.recorded_operation(live.row)
@@ -393,15 +380,9 @@ class Holder:
                 self._start_wait(live, push)
 
     def _follow(self, live: Live) -> None:
-        key, minutes = str(live.row.key), live.row.timeout_minutes
-        self.polls.follow(
-            live.row.company,
-            key,
-            self.seen,
-            operation=live.operation,
-            minutes=minutes,
-            wants_data=self.options.fetch_data,
-        )
+        row, data = live.row, self.options.fetch_data
+        last: dict[str, Any] = {"operation": live.operation, "minutes": row.timeout_minutes}
+        self.polls.follow(row.company, str(row.key), self.seen, **last, wants_data=data)
 
     def _start_wait(self, live: Live, push: Push) -> None:
         """Start the clock for the caller's wait: the answer has arrived, or was lost."""
@@ -524,10 +505,7 @@ class Holder:
     # Giving up
 
     def leave(
-        self,
-        live: Live,
-        error: IntegrationError,
-        unsent: OutcomeStatus = OutcomeStatus.REJECTED,
+        self, live: Live, error: IntegrationError, unsent: OutcomeStatus = OutcomeStatus.REJECTED
     ) -> None:
         """Hold a push no longer. What a caller here has asked for and has not left, never will."""
         row = live.row
@@ -566,7 +544,6 @@ class Holder:
                 self.give_up(error)
 
     def _withdraw_all(self, error: IntegrationError) -> None:
-        """Send nothing more that has not left."""
         for company in self.companies.values():
             company.queue.clear()
             if company.line is not None:
@@ -576,13 +553,11 @@ class Holder:
             self.leave(live, error)
 
     def end_runs(self, error: IntegrationError) -> None:
-        """End each run that still pulls with *error*."""
         for stop in tuple(self.runs):
             stop(fresh_copy(error))
 
     @property
     def open_keys(self) -> tuple[str, ...]:
-        """The keys of the pushes that are followed."""
         rows = [live.row for live in self.live.values() if live.row.state is State.OPEN]
         return tuple(str(row.key) for row in rows)
 
@@ -595,10 +570,7 @@ class Holder:
 
     def crash(self, crash: BaseException) -> None:
         """End every wait, since it is unknown what is left undone: a bug has ended a task."""
-        error = PushError(
-            f"the coordinator failed ({crash!r}); nothing more is sent; sent pushes continue "
-            "at the service"
-        )
+        error = PushError(f"the coordinator failed ({crash!r}); sent pushes go on at the service")
         error.__cause__ = crash
         if outcomes.may_pass(self.stopped):
             self.stopped = None  # a bug does not pass
@@ -651,12 +623,6 @@ class Holder:
 
 
 _DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
-
-
-def about(row: Row) -> dict[str, object]:
-    """Return what a log record has beside its message."""
-    names = {"reference": row.reference, "intent": row.id, "company": row.company}
-    return {**names, "push_key": row.key}
 
 
 def _log_failure(written: asyncio.Future[Row]) -> None:

@@ -208,6 +208,17 @@ def another_record(reference: str | None, way: str = "use a new reference") -> R
     )
 
 
+_OF_THE_RECORD: Final = (
+    *("lane", "method", "record_id", "content_type", "payload", "payload_hash"),
+    *("natural_key", "natural_value", "timeout_minutes", "idempotency_key", "holder"),
+)
+
+
+def of_the_record(row: Row) -> dict[str, Any]:
+    """Return what a corrected record changes in the row of its reference."""
+    return {name: getattr(row, name) for name in _OF_THE_RECORD}
+
+
 def from_row(row: Row, *, numbers: Numbers) -> PushRequest:
     """Return the push request, as far as it is recorded; *numbers*: How fractions are read."""
     kind = kind_of(row)
@@ -280,7 +291,6 @@ def _refusal(row: Row) -> IntegrationError:
 
 
 def final(request: PushRequest, operation: PushOperation, dialect: Dialect) -> PushOutcome:
-    """Return the outcome of a push that is final."""
     error = None
     if operation.status is not PushStatus.SUCCESS:
         error = PushFailed(f"{name_of(request)} {_how(operation, dialect)}", operation=operation)
@@ -318,7 +328,6 @@ def _how(operation: PushOperation, dialect: Dialect) -> str:
 
 
 def status_of(operation: PushOperation) -> str:
-    """Return the status of a push as it is recorded."""
     unknown = operation.status is PushStatus.UNKNOWN
     return operation.raw_status if unknown else operation.status.value
 
@@ -363,7 +372,6 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
 
 
 def lost_by(row: Row) -> str:
-    """Return how the answer of a push was lost."""
     if row.http_status is None:
         return row.error or "no answer"
     return f"the service, or a proxy, answered {row.http_status} {row.error or ''}".rstrip()
@@ -396,7 +404,6 @@ def wait_expired(
 
 
 def name_of(request: PushRequest) -> str:
-    """Return the name of a push for messages."""
     return push_name(request.data_type, request.reference, request.company_id)
 
 

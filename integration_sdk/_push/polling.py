@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from math import inf
 
@@ -101,7 +101,7 @@ class Polls:
     async def wait_for(
         self, operation: PushOperation, *, timeout: float | None = None
     ) -> PushOperation:
-        """Wait for a push as `wait` does, but return at once if *operation* is final."""
+        """Wait for a push as `wait` does; return at once if *operation* is final."""
         if not isinstance(operation, PushOperation):
             raise ConfigurationError(
                 f"wait() takes a PushOperation or its key, not {type(operation).__name__}; await "
@@ -122,11 +122,7 @@ class Polls:
     ) -> PushOperation:
         """Wait for push *key* to end and return its last state; *last*: the last one known.
 
-        Raises:
-            NotFound: The service does not know this push.
-            WaitExpired: *timeout* passed. The push itself goes on.
-            PushError: The loop broke; waiting again starts a new one.
-            ClientClosed: The client was closed in the meantime.
+        Raises: See `Client.wait`.
         """
         if (ended := self._finished.get(folded(key))) is not None:
             return ended
@@ -288,8 +284,7 @@ class Polls:
             logger.exception("polling company %s failed by a bug", company.id)
             self.schedule.pause(company, self._now(), self._now())
             if company.failures >= self.limits.crashes:
-                for push in list(company.pushes.values()):
-                    self._lose(push, _broken(crash))
+                self._lose(company.pushes.values(), _broken(crash))
         finally:
             company.busy = False
             self._running -= 1
@@ -415,7 +410,7 @@ class Polls:
         if isinstance(error, NotFound) and push.exists and (is_new or not again):
             self.schedule.still_pending(push, at)  # reads may lag: one alone proves nothing
         elif _is_refused(error) or isinstance(error, ConfigurationError):
-            self._lose(push, error)
+            self._lose([push], error)
         else:
             self._pause(push.company, error, at)
 
@@ -423,8 +418,7 @@ class Polls:
         """Note the error of a poll; return whether no push is followed any more."""
         scope = row(error.status).scope if isinstance(error, ApiError) else None
         if scope in {Scope.KEY, Scope.ACCOUNT} or isinstance(error, ClientClosed):
-            for one in list(self.schedule.pushes.values()):
-                self._lose(one, error)
+            self._lose(self.schedule.pushes.values(), error)
             return True
         is_news = isinstance(error, UNREADABLE) and pushes[0].trouble is None
         level, company = logging.WARNING if is_news else logging.DEBUG, pushes[0].company
@@ -437,9 +431,9 @@ class Polls:
         wait = seconds_until(error, time.time()) or 0.0
         self.schedule.pause(company, began, self._now(), wait)
 
-    def _lose(self, push: OpenPush, error: IntegrationError) -> None:
-        """Stop following *push*, and give each follower a copy of *error*."""
-        if self.schedule.is_open(push):
+    def _lose(self, pushes: Iterable[OpenPush], error: IntegrationError) -> None:
+        """Stop following *pushes*, and give each follower a copy of *error*."""
+        for push in filter(self.schedule.is_open, list(pushes)):
             followers, push.followers, push.trouble = push.followers, (), None
             self._forget(push)
             _call(push.key, followers, error)

@@ -203,11 +203,9 @@ class Tally:
     _since: float | None = None
 
     def expect(self, more: int) -> None:
-        """Add *more* pushes to the total."""
         self.total = (self.total or 0) + more
 
     def ended(self, status: OutcomeStatus, now: float) -> None:
-        """Count an outcome."""
         self.outcomes[status] += 1
         self.ended_count += 1
         self._since = now if self._since is None else self._since
@@ -219,3 +217,9 @@ class Tally:
         left = None if self.total is None else max(0, self.total - self.ended_count)
         eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
         return PushProgress(sending, still_open, dict(self.outcomes), self.total, rate, eta)
+
+
+def about(row: Row) -> dict[str, object]:
+    """Return what a log record has beside its message."""
+    names = {"reference": row.reference, "intent": row.id, "company": row.company}
+    return {**names, "push_key": row.key}

@@ -65,7 +65,6 @@ class Run:
         self._unconsumed = asyncio.Semaphore(self.holder.options.max_open)
 
     async def outcomes(self, requests: Requests) -> AsyncGenerator[PushOutcome, None]:
-        """Yield outcomes until the input is exhausted and every request has its outcome."""
         holder, total = self.holder, self.total
         if why := holder.begin():
             raise fresh_copy(why)

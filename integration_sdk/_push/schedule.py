@@ -205,7 +205,6 @@ class Schedule:
                 self._left.popitem(last=False)
 
     def is_open(self, push: OpenPush) -> bool:
-        """Whether a push is still followed."""
         return self.pushes.get(push.name) is push
 
     def look_before_end(self, push: OpenPush, wait: float, now: float) -> None:
@@ -329,7 +328,6 @@ class Schedule:
         return self._spent.wait(now, interval=1 / (rate * self.limits.share_of_rate))
 
     def spend(self, company: PolledCompany, now: float) -> None:
-        """Note a request for a company."""
         per_company = self.limits.per_company / self.workers
         company.spent.reserve(1, now, interval=1 / per_company, burst=per_company)
         if rate := self.rate():

@@ -21,8 +21,8 @@ from attrs import define, field
 from integration_sdk._http import requests
 from integration_sdk._push import outcomes
 from integration_sdk._push.evidence import Judging, in_lane, may_resend
-from integration_sdk._push.holder import Holder, about
-from integration_sdk._push.push import Company, Live, Push
+from integration_sdk._push.holder import Holder
+from integration_sdk._push.push import Company, Live, Push, about
 from integration_sdk._push.table import Event
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
@@ -43,8 +43,6 @@ Twelve requests are promised for the first minute; the session may repeat one th
 """
 READ_SINGLY: Final = 20
 """Pushes listed without ``data`` that are read one by one after a listing, at most."""
-PORTION: Final = 50
-"""Rows that are judged before other tasks have a turn."""
 ELSEWHERE: Final = 1.0
 """Seconds between two looks at pushes that another worker holds and a caller here waits for."""
 _DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
@@ -125,9 +123,6 @@ class Search:
         holder, now = self.holder, asyncio.get_running_loop().time()
         lives = dict(company.doubtful)  # the listing may lack what is sent from here on
         asked = [live.row for live in lives.values()]
-        waited = {
-            name: now - live.lost_at for name, live in lives.items() if live.row.state is State.LOST
-        }
         company.listed.append(now)
         listing = await holder.wire.list_back_to(company.id, asked)
         judging = Judging(asked, listing, holder.wire.dialect, holder.options.exclusive)
@@ -143,13 +138,10 @@ class Search:
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
             self._let_go(company, rivals)
-            await self._judge(lives, judging, rivals, free, waited)
+            await self._judge(lives, judging, rivals, free, now)
         except JournalError as error:
-            logger.warning(
-                "the search for pushes in doubt of company %s failed and will be retried: %s",
-                company.id,
-                error,
-            )
+            failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
+            logger.warning(failed, company.id, error)
 
     def _is_owned(self, key: str) -> bool:
         return folded(key) in self.holder.keys or folded(key) in self.holder.owned
@@ -167,19 +159,20 @@ class Search:
         judging: Judging,
         rivals: list[Row],
         free: dict[str, PushOperation],
-        waited: dict[str, float],
+        listed_at: float,
     ) -> None:
         holder = self.holder
         rows = [one.row for one in lives.values() if one.row.id in one.company.doubtful]
+        lost = [row.id for row in judging.asked if row.state is State.LOST]
         conclusions = judging.conclude(
             [row for row in rows if row.state is not State.QUEUED],
             rivals,
             free,
             before={name: live.finding for name, live in lives.items()},
-            waited=waited,
+            waited={name: listed_at - lives[name].lost_at for name in lost},
             patience=holder.options.patience,
         )
-        for number, (row, finding, event, facts) in enumerate(conclusions):
+        for row, finding, event, facts in conclusions:
             live = lives[row.id]
             live.finding = finding
             if event is None or live.row is not row or not await holder.step(live, event, **facts):
@@ -189,8 +182,6 @@ class Search:
             elif row.state is State.LOST:
                 doubt = outcomes.in_doubt(self._request(live.row), live.row).error
                 logger.warning("%s", doubt, extra=about(live.row))
-            if number % PORTION == PORTION - 1:
-                await asyncio.sleep(0)
         unsent = [one for one in rows if one.state is State.QUEUED]
         for row in unsent:
             live = lives[row.id]
@@ -219,40 +210,29 @@ class Search:
 
     def _tell_doubts(self, company: Company) -> None:
         """Give whoever waits for a push in DOUBT that outcome; or send it again, if we may."""
+        holder = self.holder
+        asks = holder.options.in_doubt == "ask" or holder.stopped or holder.closing
         for live in list(company.doubtful.values()):
             if live.row.state is not State.DOUBT:
                 continue
-            waiting = [push for push in live.pushes if push.outcome is None]
-            if waiting and self._may_resend(live):
-                self.holder.start(self._resend_missing(live))
-                continue
-            self.holder.report(live.row, waiting)
-
-    def _may_resend(self, live: Live) -> bool:
-        holder = self.holder
-        if holder.options.in_doubt == "ask" or holder.stopped or holder.closing:
-            return False
-        return may_resend(live.row, live.finding, transmissions=holder.retry.attempts)
+            waits = any(push.outcome is None for push in live.pushes)
+            attempts = holder.retry.attempts
+            if waits and not asks and may_resend(live.row, live.finding, transmissions=attempts):
+                holder.start(self._resend_missing(live))
+            else:
+                holder.report(live.row, live.pushes)
 
     async def _resend_missing(self, live: Live) -> None:
         """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
+        row, extra = live.row, about(live.row)
         try:
             async with self._deciding:
-                if live.row.state is State.DOUBT and await self._step(live, Event.RESENT, "resend"):
-                    waiting = [push for push in live.pushes if push.outcome is None]
-                    logger.warning(
-                        "the list of pushes does not show %s: it is sent again",
-                        live.row,
-                        extra=about(live.row),
-                    )
-                    self._send_again(live, waiting)
+                if live.row is row and await self._step(live, Event.RESENT, "resend"):
+                    missing = "the list of pushes does not show %s: it is sent again"
+                    logger.warning(missing, row, extra=extra)
+                    self._send_again(live)
         except JournalError as error:
-            logger.warning(
-                "%s is not sent again, because that could not be recorded: %s",
-                live.row,
-                error,
-                extra=about(live.row),
-            )
+            logger.warning("%s is not sent again: %s", row, error, extra=extra)
             self.holder.report(live.row, live.pushes)
 
     # Decisions
@@ -261,27 +241,19 @@ class Search:
         """Carry out a decision to its end, even if the caller is cancelled."""
         if bind is not None:
             await self._check_key((await self._in_doubt(intent)).row, bind)
-        task = self.holder.start(self._decided(intent, decision, bind))
-        result = await asyncio.shield(task)
-        if isinstance(result, Exception):
-            raise result
-        return result
+        task = asyncio.create_task(self._decided(intent, decision, bind))
+        self.holder.tasks.add(task)
+        task.add_done_callback(self.holder.tasks.discard)
+        return await asyncio.shield(task)
 
-    async def _decided(
-        self, intent: str, decision: str | None, bind: str | None
-    ) -> Push | Exception | None:
-        try:
-            async with self._deciding:
-                return await self._decide(await self._in_doubt(intent), decision, bind)
-        except (ConfigurationError, JournalError, ClientClosed) as error:
-            return error
+    async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+        async with self._deciding:
+            return await self._decide(await self._in_doubt(intent), decision, bind)
 
     async def _decide(self, live: Live, decision: str | None, bind: str | None) -> Push | None:
         holder, intent = self.holder, live.row.id
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
-        if bind and self._is_owned(bind):
-            raise ConfigurationError(f"push {bind} already belongs to another intent")
         request = live.pushes[0].request if live.pushes else self._request(live.row)
         push = Push(request, intent=intent)
         holder.enter(push)  # the block waits for it
@@ -296,13 +268,13 @@ class Search:
             holder.forget(push)
             holder.go_on(live)
             return None
-        waiting = [one for one in live.pushes if one.outcome is None]
+        live.pushes.append(push)
         if bind:
-            live.pushes = [*waiting, push]
+            live.pushes = [one for one in live.pushes if one.outcome is None]
             holder.hold(live)
             self._found(live)
         else:
-            self._send_again(live, [*waiting, push])
+            self._send_again(live)
         return push
 
     async def _step(self, live: Live, event: Event, decision: str, **facts: Any) -> bool:
@@ -312,9 +284,10 @@ class Search:
             facts["holder"] = self.holder.journal.holder  # it is ours from now on
         return await self.holder.step(live, event, decision=decision, **facts)
 
-    def _send_again(self, live: Live, pushes: list[Push]) -> None:
-        live.pushes, live.is_own, live.call, live.finding = pushes, True, None, None
-        for push in pushes:
+    def _send_again(self, live: Live) -> None:
+        live.pushes = [one for one in live.pushes if one.outcome is None]
+        live.is_own, live.call, live.finding = True, None, None
+        for push in live.pushes:
             push._end_wait()  # it begins anew
         live.tries, live.sent_at = 0, None
         live.company.doubtful.pop(live.row.id, None)
@@ -349,17 +322,17 @@ class Search:
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""
         requests.segment("bind", key)
+        problem = None
         if folded(key) in {folded(one.key) for one in row.earlier if one.key}:
-            raise ConfigurationError(
-                f"push {key} is of an earlier attempt of this push; nothing was recorded"
-            )
-        found = await self.holder.wire.read_singly(row.company, (key,))
-        if not found:
-            raise ConfigurationError(
-                f"push {key} cannot be read at the service; nothing was recorded"
-            )
-        if not in_lane(found[0], row.lane, self.holder.wire.dialect):
-            raise ConfigurationError(f"push {key} is of another connection or data type")
+            problem = "is of an earlier attempt of this push"
+        elif self._is_owned(key):
+            problem = "already belongs to another intent"
+        elif not (found := await self.holder.wire.read_singly(row.company, (key,))):
+            problem = "cannot be read at the service"
+        elif not in_lane(found[0], row.lane, self.holder.wire.dialect):
+            problem = "is of another connection or data type"
+        if problem is not None:
+            raise ConfigurationError(f"push {key} {problem}; nothing was recorded")
 
     async def give_back(self, intent: str) -> PushRequest:
         """Free the reference of a push that timed out, and return its request."""
@@ -398,13 +371,10 @@ class Workers:
             await self._take_over(holder.journal)
         doubts = sum(live.row.state in _DOUBTFUL for live in holder.live.values())
         if doubts:
-            logger.warning(
-                "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`",
-                doubts,
-            )
+            left = "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`"
+            logger.warning(left, doubts)
 
     def close(self) -> None:
-        """Take over nothing more."""
         if self._keeper is not None and self.holder.journal is not None:
             self.holder.polls.strangers.discard(self.holder.journal.tell)
             self._keeper.cancel()

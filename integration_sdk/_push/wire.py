@@ -214,12 +214,7 @@ _read_raws: Final = msgspec.json.Decoder(_Raws).decode
 
 @frozen
 class PushPage:
-    """One page of a list of pushes.
-
-    Attributes:
-        rows: Key and status of each push, in the service's order.
-        more: Whether there is a next page.
-    """
+    """One page of a list of pushes, in the service's order; *more*: whether there is another."""
 
     rows: list[Listed]
     more: bool
@@ -242,8 +237,7 @@ class PushPage:
 def read_page(body: bytes) -> PushPage:
     """Return a page of pushes.
 
-    Raises:
-        MalformedResponse: It is no page envelope, or an operation has no key.
+    Raises MalformedResponse if it is no page envelope, or an operation has no key.
     """
     try:
         page = _read_envelope(body)
@@ -327,11 +321,9 @@ class Service(Protocol):
     """The service, reached by the client's session: gate, rate, retries and key included."""
 
     async def send(self, request: Request) -> Response:
-        """Return the answer, whatever its status, or raise.
+        """Return the answer, whatever its status; raise `TransportError` if there is none.
 
-        Raises:
-            TransportError: There is none.
-            ApiError: Nothing was sent: an earlier answer asked for too long a pause.
+        It raises `ApiError` if nothing was sent, since an earlier answer asked for a long pause.
         """
         ...
 
@@ -362,11 +354,7 @@ async def get_push(
     *,
     numbers: Numbers,
 ) -> PushOperation:
-    """Read a single push.
-
-    Raises:
-        MalformedResponse: It cannot be read, or is another one, as from a cache.
-    """
+    """Read a single push; raise MalformedResponse if that fails, or another is read."""
     names = {"companyId": company_id, "pushOperationKey": key}
     request = requests.to_route(dialect, "pushes.get", **names)
     answer = responses.check(request, await send(evolve(request, priority=priority)))
