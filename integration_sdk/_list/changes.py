@@ -260,7 +260,7 @@ class Changes:
         total = page.total or 0
         if tie.total is None:  # page 1 comes again as the last one, if there are others
             pages = -(-total // (page.size or self.size))
-            tie.total, tie.page = total, pages if total > page.count else 0
+            tie.total, tie.page = total, pages if total > len(page.raws) else 0
         else:
             tie.page -= 1
         tie.grew |= total > tie.total

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote
 
 import msgspec
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, frozen
 from msgspec import Raw
 from yarl import URL
 
@@ -155,13 +155,8 @@ class Links:
     request: Request
     base_url: str
     start: Cursor
-    _own: frozenset[str] = field(init=False)
-    """Names of the request's own parameters."""
     _seen: set[str] = Factory(set)
     _empty: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        self._own = frozenset(name for name, _ in self.request.params)
 
     def first(self) -> str:
         """Return the query of the first page."""
@@ -185,7 +180,7 @@ class Links:
             return None
         here = number_in(query) or page.number
         following = self._read(page.links.next, query, here)
-        self._empty = 0 if page.count else self._empty + 1
+        self._empty = 0 if len(page.raws) else self._empty + 1
         if self._empty > MOST_EMPTY:
             what = f"{self._empty} pages in a row are empty, and each links to another"
             raise list_error(self.request, what, here)
@@ -203,7 +198,8 @@ class Links:
             raise list_error(self.request, f"page {page}: {what}", page)
         following = quote(URL(href, encoded=True).raw_query_string, safe=_SENT_AS_IT_IS)
         names = {name for name, _ in parse_qsl(following, True)}
-        if size_in(query) and "page" in names and names <= self._own - {"pageSize"}:
+        own = {name for name, _ in self.request.params}
+        if size_in(query) and "page" in names and names <= own - {"pageSize"}:
             return f"{following}&pageSize={size_in(query)}"  # without it, another page would come
         return following
 
@@ -246,4 +242,4 @@ class Links:
         """Return the place behind the first *taken* items of a page, of *done* in all."""
         if taken == len(opened.raws) and opened.following is not None:
             return Cursor(self.start.of, opened.following, 0, done)
-        return Cursor(self.start.of, query, opened.page.count - len(opened.raws) + taken, done)
+        return Cursor(self.start.of, query, len(opened.page.raws) - len(opened.raws) + taken, done)

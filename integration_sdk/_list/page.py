@@ -58,11 +58,6 @@ class RawPage:
     raws: Sequence[Raw] = field(default=(), repr=False)
     answered_at: datetime = LATEST
 
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return len(self.raws)
-
 
 def read_page(response: Response) -> Generator[None, None, RawPage]:
     """Return the page in *response*; yield between pieces of a large one.

@@ -97,8 +97,6 @@ class Reading:
     _unfit: int = field(init=False, default=0)
     """Items of the current page that did not fit the model."""
     _ahead: deque[tuple[str, asyncio.Task[Response | Exception]]] = Factory(deque)
-    _tasks: set[asyncio.Task[Response | Exception]] = Factory(set)
-    """All requests ahead that have not ended."""
     _more: Iterator[str] = field(init=False, default=iter(()))
     """What may be requested ahead next."""
     _size: int = field(init=False, default=0)
@@ -198,7 +196,7 @@ class Reading:
         except Exception as another:
             error = another
         page, request = self.opened.page, self.request
-        index = page.count - len(self.opened.raws) + self.taken - 1
+        index = len(page.raws) - len(self.opened.raws) + self.taken - 1
         what, path = self.reader.reason(raw, error)
         invalid = InvalidItem(
             f"{request}, page {page.number}, item {index}: {what} at {path}; "
@@ -237,8 +235,6 @@ class Reading:
             if query is None:
                 return
             task = asyncio.create_task(self._fetch(query, Priority.PREFETCH))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
             self._ahead.append((query, task))
 
     def _cancel_ahead(self) -> None:
@@ -303,8 +299,7 @@ class Reading:
 
     async def _end(self) -> None:
         """Cancel all requests, and wait until they have ended."""
+        tasks = [task for _, task in self._ahead]
         self._cancel_ahead()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)

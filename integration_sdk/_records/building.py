@@ -37,7 +37,7 @@ from integration_sdk._records.writing import is_made, is_struct, json_names
 Hook = Callable[[Any, Any], Any]
 """Makes a value of the class that it is given, which may be derived, such as an enumeration."""
 _ORDER: Final = (Decimal, float, int, bool, str)
-"""Plain values; in a union, others are read as the first if that is a fraction, or the only one."""
+"""Plain values. In a union, what is none of its kinds is read as the first: 1 as Decimal."""
 _DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 """A day as the service writes it, with or without midnight. Any other time would be lost."""
 _read: Final = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -134,18 +134,9 @@ def _is_choice(kind: Any) -> bool:
 
 def _choice(converter: Converter, kind: Any) -> Hook:
     kinds = frozenset(get_args(kind))
-    first, *others = (one for one in _ORDER if one in kinds)
+    first = next(one for one in _ORDER if one in kinds)
     read_first = converter.get_structure_hook(first)
-    is_exact = bool(others) and first not in {Decimal, float}
-
-    def read(value: Any, _: Any) -> Any:
-        if type(value) in kinds:
-            return value
-        if is_exact:
-            raise _unfit(kind, value)
-        return read_first(value, first)
-
-    return read
+    return lambda value, _: value if type(value) in kinds else read_first(value, first)
 
 
 def _unfit(kind: Any, value: Any) -> TypeError:

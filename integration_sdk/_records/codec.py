@@ -66,8 +66,8 @@ def encode_value(value: Any) -> bytes:
         InvalidRecord: It holds something that JSON cannot represent.
     """
     try:
-        plain = _as_plain(value)
-        body = _written(plain)
+        plain = _named(to_plain, value)
+        body: bytes = _named(_encode, plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
             _refuse_nan(plain, "$")
     except RecursionError:
@@ -78,18 +78,12 @@ def encode_value(value: Any) -> bytes:
     return body
 
 
-def _as_plain(value: Any) -> Any:
+def _named(write: Callable[[Any], Any], value: Any) -> Any:
+    """Return what *write* makes of *value*; its error names the path of what it refuses."""
     try:
-        return to_plain(value)
-    except ValueError as error:
-        raise ValueError(f"{error}, at {_culprit(value, '$', to_plain)}") from None
-
-
-def _written(plain: Any) -> bytes:
-    try:
-        return _encode(plain)
+        return write(value)
     except _UNWRITABLE as error:
-        raise ValueError(f"{error}, at {_culprit(plain, '$', _encode)}") from None
+        raise ValueError(f"{error}, at {_culprit(value, '$', write)}") from None
 
 
 def _culprit(value: Any, path: str, write: Callable[[Any], object]) -> str:

@@ -60,7 +60,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "_list/reader.py",
         "not same(self._ahead[0][0], following)",
         "False",
-        "list_law",
+        "lists",
         "Reading._aim",
     ),
     "the rest of a large page is lost": Fault(

@@ -168,7 +168,7 @@ written = written_books()
 stops = st.lists(st.integers(0, 40), max_size=4)
 
 
-@settings(max_examples=100)
+@settings(max_examples=80)
 @given(written, st.integers(1, 9), stops, st.booleans())
 def test_runs_end_equal_to_the_service(
     books: Books, size: int, stops: list[int], by_cursor: bool
@@ -206,7 +206,7 @@ def test_runs_end_equal_to_the_service(
     assert {key: merged.get(key) for key in books.records} == books.records
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(written, st.integers(1, 9), st.integers(0, 40))
 def test_nothing_comes_twice_while_nothing_is_written(books: Books, size: int, stop: int) -> None:
     """Each record comes once, in order, also over a cursor between any two."""
@@ -223,7 +223,7 @@ def test_nothing_comes_twice_while_nothing_is_written(books: Books, size: int, s
     assert sorted(record["id"] for record in found) == sorted(books.records)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.builds(Random, st.integers(0, 99)), st.integers(2, 9), st.integers(0, 60))
 def test_an_order_that_changes_is_an_error_or_no_loss(chance: Random, cap: int, alike: int) -> None:
     """A service that has equal moments in another order in each answer loses none in silence."""

@@ -112,7 +112,7 @@ seeds = st.builds(Random, st.integers(0, 2**32))
 sizes = st.sampled_from([1, 3, 6, 8])
 
 
-@settings(max_examples=250)
+@settings(max_examples=180)
 @given(worlds(), sizes, st.integers(0, 5), st.sampled_from(WAYS), seeds)
 def test_what_comes_is_what_a_follower_reads(
     world: World, page_size: int, prefetch: int, way: str, chance: Random
@@ -142,7 +142,7 @@ def test_what_comes_is_what_a_follower_reads(
     assert prefetch or len(set(mishaps.asked)) == len(mishaps.asked)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     honest_worlds(),
     sizes,
@@ -173,7 +173,7 @@ def test_any_place_is_one_to_go_on_from(
     assert reading(world, mishaps, read) == wanted.ids
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 60), sizes, sizes, st.integers(0, 30), st.sampled_from([5000, 4]))
 def test_a_cursor_goes_on_in_pages_of_another_size(
     count: int, before: int, after: int, stop: int, cap: int
@@ -190,7 +190,7 @@ def test_a_cursor_goes_on_in_pages_of_another_size(
     assert reading(world, Mishaps(Random(0)), read) == [str(index) for index in range(count)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 40), max_size=12), st.sampled_from(["items", "pages", "raw_pages"]))
 def test_nothing_is_lost_by_who_stops_waiting(turns: list[int], way: str) -> None:
     """However often the wait for what comes next is cancelled, the cursor goes on."""

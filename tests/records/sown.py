@@ -14,13 +14,6 @@ FAULTS: Final[dict[str, Fault]] = {
         "classes",
         "_float",
     ),
-    "a union takes any text for a number": Fault(
-        "_records/building.py",
-        "bool(others) and first not in {Decimal, float}",
-        "False",
-        "classes",
-        "_choice",
-    ),
     "a day loses its time": Fault(
         "_records/building.py",
         "_DAY.fullmatch",

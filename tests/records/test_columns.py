@@ -67,7 +67,7 @@ def means(found: object, raw: str) -> bool:
     return type(found) is type(said) and bool(found == said)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=3), st.booleans())
 def test_nothing_is_lost(batches: Sequence[list[dict[str, str]]], floats: bool) -> None:
     """Each value stands in its column as it was said, or beside it as JSON text; a row holds
