@@ -30,7 +30,7 @@ from tests.support.budget_support import (
     reads,
     wait_for_keys,
 )
-from tests.support.push_support import named, requests, swallowed
+from tests.support.push_support import fated, named, requests
 from tests.support.virtual_service import Answer, Service, refusal
 
 virtual = pytest.mark.virtual_time
@@ -215,7 +215,7 @@ async def test_lost_pushes_are_searched_for_within_budget(
     """Whatever the lists answer, and however many notifications of other pushes there are."""
     make = TROUBLES[trouble].fault
     assert make
-    service, journal = Service(faults=[swallowed, make()]), tmp_path / "pushes.db"
+    service, journal = fated(ever="swallowed", faults=[make()]), tmp_path / "pushes.db"
     if SEARCHED.index(trouble) % 2:
         await search(service, journal, companies=10, each=3, seconds=seconds / 20)
     else:
@@ -228,7 +228,7 @@ async def test_lost_pushes_are_searched_for_within_budget(
 @virtual
 async def test_lost_pushes_of_an_earlier_run_are_searched_for_within_budget(tmp_path: Path) -> None:
     """A program that starts again and again does not multiply the searches of one run."""
-    service, journal = Service(faults=[swallowed]), tmp_path / "pushes.db"
+    service, journal = fated(ever="swallowed"), tmp_path / "pushes.db"
     await search(service, journal, each=3, seconds=1.0)
     reopened = asyncio.get_running_loop().time()
 

@@ -315,13 +315,18 @@ async def test_a_mistake_in_the_call_costs_no_record(wrong: dict[str, Any]) -> N
 
 
 async def test_progress_counts_by_state_and_says_how_long() -> None:
-    """Progress has what is open, what ended how, a rate, and the time left."""
+    """Progress has what is open, what ended how, a rate, and the time left; runs add up.
+
+    The length of a generator is unknown to the run, but often not to the caller.
+    """
     async with coordinator(Service(lambda record: 10.0 + record["number"] / 10)) as pushes:
         run = asyncio.ensure_future(collect(pushes.run(requests(100))))
         await asyncio.sleep(15)
         half = pushes.progress
         await run
         done = pushes.progress
+        await collect(pushes.run(iter(requests(2)), total=3))
+        assert pushes.progress.total == 103
 
     assert half.total == done.total == 100
     assert half.open + half.ended == 100
@@ -329,16 +334,6 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
     assert half.eta == pytest.approx((100 - half.ended) / half.rate)
     assert done.outcomes == {OutcomeStatus.SUCCESS: 100}
     assert done.eta == 0
-
-
-async def test_progress_of_a_generator_has_the_total_that_it_was_given() -> None:
-    """Its length is unknown to the run, but often not to the caller; several runs add up."""
-    async with coordinator(Service()) as pushes:
-        await collect(pushes.run(iter(requests(1))))
-        assert pushes.progress.total is None
-        await collect(pushes.run(iter(requests(2)), total=2))
-        await collect(pushes.run(requests(3), total=4))
-        assert pushes.progress.total == 6
 
 
 @pytest.mark.parametrize("bug", [RuntimeError("a listener's bug"), asyncio.CancelledError()])

@@ -57,20 +57,6 @@ async def test_a_journal_in_use_is_refused(journal: AJournal) -> None:
             await push_once(Service(), journal=journal)
 
 
-async def test_a_block_that_cannot_be_entered_leaves_nothing_behind() -> None:
-    """Where recovery fails the journal is let go of; the same block can be entered later."""
-    journal = Journal()
-    async with Service().client() as client:
-        pushes = client.coordinator(journal=journal)
-        journal.unreadable = JournalError("unreadable")
-        with pytest.raises(JournalError, match="unreadable"):
-            await pushes.__aenter__()
-
-        journal.unreadable = None
-        async with pushes:
-            assert (await pushed(pushes)).status is SUCCESS
-
-
 # Crashes
 
 

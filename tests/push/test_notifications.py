@@ -18,7 +18,7 @@ from integration_sdk.testing import run_virtual
 from integration_sdk.webhooks import Receiver
 from tests.support.budget_support import slow
 from tests.support.sandbox_support import DELIVERY
-from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
+from tests.support.virtual_service import Service
 
 # Hints
 
@@ -89,19 +89,6 @@ async def test_a_notification_during_a_poll_is_not_lost() -> None:
     (at,) = await found(Service(faults=[slow(3.0)]), [100.0], [(98.5, 0), (100.01, 0)])
 
     assert at == pytest.approx(98.5 + 3.0 + 1.0 + 3.0, abs=0.1)
-
-
-@pytest.mark.virtual_time
-async def test_a_poll_that_fails_after_a_notification_is_repeated() -> None:
-    """What was notified is polled again soon after a failure, however long the rest may wait."""
-    failures = iter([refusal(500)])
-
-    def fail(asked: Asked, proceed: Proceed) -> Answer:
-        return next(failures, None) or proceed() if asked.at > 90 else proceed()
-
-    (at,) = await found(Service(faults=[fail]), [100.0], told_of([100.0]))
-
-    assert at < 103
 
 
 # A day with a sandbox that notifies, a receiver and a coordinator

@@ -6,9 +6,8 @@ import asyncio
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +15,11 @@ from msgspec import structs
 
 from integration_sdk import Client, Coordinator, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._store.journal import Journal as Rows
-from integration_sdk._store.row import Row, State, from_document
+from integration_sdk._store.row import Row, from_document
 from integration_sdk._store.sql import SQLITE, Statement, tables
-from integration_sdk.dialect import Dialect
 from integration_sdk.errors import JournalError, JournalInUse
 from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
-DOCUMENT = Dialect.document()
 Hold = Callable[[list[Row]], Awaitable[None] | None]
 Connect = Callable[..., Awaitable[Client]]
 """What the fixture ``connect`` is: it takes a service and a client's options."""
@@ -34,46 +31,36 @@ OF_CLIENT = (
 
 
 class Memory:
-    """A database without a disk, in which whatever is asked for is done at once.
+    """A database without a disk, in which whatever *journal* lets through is done at once.
 
     Attributes:
-        shared: Whether it says that other processes use it, too.
         is_dead: Whether nothing reaches it any more, as from a process that was killed.
     """
 
     words, connections = SQLITE, 1
 
-    def __init__(self, kept: sqlite3.Connection, journal: Journal | None = None) -> None:
-        self.shared = journal is not None and journal.is_shared
-        self._kept, self._journal, self.is_dead = kept, journal, False
+    def __init__(self, journal: Journal) -> None:
+        self.shared, self.is_dead, self._journal = journal.is_shared, False, journal
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """Hear nothing."""
 
     async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
         journal, rows = self._journal, [row for one in work for row in _written(*one)]
-        if journal is not None and rows:
-            await _held_up(journal.before_write, rows)
-        if journal is not None and not rows and journal.unreadable is not None:
+        if rows:
+            await (journal.before_write(rows) or asyncio.sleep(0))
+        elif journal.unreadable is not None:
             raise journal.unreadable
         if self.is_dead:
             raise JournalError("the process is dead")
-        self._kept.execute("BEGIN")
-        found = [self._kept.execute(text, _named(values)).fetchall() for text, values in work]
-        self._kept.execute("COMMIT")
-        if journal is not None and rows:
-            await _held_up(journal.after_write, rows)
+        found = journal.execute(work)
+        if rows:
+            await (journal.after_write(rows) or asyncio.sleep(0))
         return found
 
 
-async def _held_up(by: Hold, rows: list[Row]) -> None:
-    held_up = by(rows)
-    if held_up is not None:
-        await held_up
-
-
-def _named(values: Sequence[object]) -> dict[str, Any]:
-    return {str(number): value for number, value in enumerate(values, 1)}
+def _numbered(values: Sequence[object]) -> Iterator[tuple[str, Any]]:
+    return ((str(number), value) for number, value in enumerate(values, 1))
 
 
 def _written(text: str, values: Sequence[object]) -> list[Row]:
@@ -114,13 +101,20 @@ class Journal(Store):
         else:
             self._kept = beside._kept
         self.is_shared, self._is_in_use = shared, False
-        self._memory = Memory(self._kept, self)
+
+    def execute(self, work: Sequence[Statement]) -> list[list[Any]]:
+        self._kept.execute("BEGIN")
+        found = [
+            self._kept.execute(text, dict(_numbered(values))).fetchall() for text, values in work
+        ]
+        self._kept.execute("COMMIT")
+        return found
 
     async def _lend(self, *, base_url: str | None = None, dialect: str = "") -> Rows:
         if self._is_in_use:
             raise JournalInUse("in use by another coordinator")
         self._is_in_use = True
-        self._memory = Memory(self._kept, self)
+        self._memory = Memory(self)
         self._rows = Rows(self._memory)
         return self._rows
 
@@ -133,21 +127,18 @@ class Journal(Store):
         """Keep what there is."""
 
     async def _recorded(self) -> list[Row]:
-        return await Rows(Memory(self._kept)).everything()
+        return await Rows(Memory(self)).everything()
 
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
         self._memory.is_dead = True
 
 
-async def leave_behind(journal: Journal | Path, *rows: Row) -> None:
-    """Put rows on record as a crash leaves them."""
+async def leave_behind(journal: Journal | Path, row: Row) -> None:
+    """Put a row on record as a crash leaves it."""
     async with journal if isinstance(journal, Store) else Store(journal) as store:
         kept = await store._lend()
-        for row in rows:
-            sent = row.state in {State.SENDING, State.LOST, State.DOUBT}
-            left = structs.replace(row, version=0, holder="dead", ghosts=int(sent))
-            assert await kept.write(left) is left
+        await kept.write(structs.replace(row, version=0, holder="dead"))
         await store._take_back()
 
 
@@ -253,16 +244,6 @@ def fated(*fates: Fate, ever: Fate = None, **facts: Any) -> Service:
     return service
 
 
-def unanswered(asked: Asked, proceed: Proceed) -> Answer:
-    """Carry out pushes, and lose the answers."""
-    return replace(proceed(), cut=0) if asked.kind == "push" else proceed()
-
-
-def swallowed(asked: Asked, proceed: Proceed) -> Answer:
-    """Lose pushes on their way."""
-    return no_answer() if asked.kind == "push" else proceed()
-
-
 def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
     """Have lists hide new pushes for so many seconds, or show states that are as old."""
 
@@ -271,16 +252,3 @@ def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
         return proceed()
 
     return lag
-
-
-async def listed(client: Client, service: Service) -> None:
-    """Have polls list company 0, because others' pushes end."""
-    others = [service.add("c-0", "another") for _ in range(5)]
-    await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in others))
-    del service.pushes["c-0"][-len(others) :]  # or lists would grow all day
-
-
-def searches(service: Service) -> int:
-    """Return how often lists were read to find what is in doubt; polls have other pages."""
-    lists = (asked.params for asked in service.log if asked.kind == "list")
-    return sum((one["pageSize"], one["page"]) == ("500", "1") for one in lists)
