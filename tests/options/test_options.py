@@ -8,25 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from integration_sdk import Problem, PushOptions
-from integration_sdk._records.shapes import structure
-from integration_sdk.models import PropertyDescription
-
-Json = dict[str, Any]
-
-
-def options(**properties: Json) -> PushOptions:
-    described = {"type": "Object", "displayName": "Invoice", "properties": properties}
-    return PushOptions.of(structure({**described, "required": True}, PropertyDescription))
-
-
-def prop(kind: str = "String", *, required: bool = False, **more: Any) -> Json:
-    return {"type": kind, "required": required, **more}
-
-
-def choices(*values: str, kind: str = "String", required: bool = False) -> Json:
-    listed = [{"value": value, "displayName": value.title()} for value in values]
-    return prop(kind, required=required, options=listed)
+from integration_sdk import Problem
+from tests.support.options_support import Json, choices, options, prop
 
 
 def found(problems: list[Problem]) -> list[tuple[str, str]]:
