@@ -12,20 +12,15 @@ import logging
 import unicodedata
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from integration_sdk import Client, PushRequest, errors
-from integration_sdk._http.requests import Request, Safety
+from integration_sdk import errors
+from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, read_error
 from integration_sdk._records.codec import encode_value
 from integration_sdk._text import printable
-from integration_sdk.sandbox import Sandbox
-from tests.support.cli_support import invoice
 
-READ = Request(operation="companies.list", method="GET", path="/companies")
-WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
 NASTY = (
     "\x1b]0;owned\x07\x1b[2J\r\nERROR forged\x85\x9b31m\u2028"
     " \u202egnp.exe\u2066 é 鍵 👩‍👩‍👧\u00a0€\x7f"
@@ -100,9 +95,6 @@ def test_a_harmless_log_record_keeps_its_template() -> None:
     assert (heard.msg, heard.args) == ("push %s", ("k",))
 
 
-# Messages
-
-
 @given(TEXTS.filter(str.strip), st.sampled_from([302, 400, 402, 404, 500, 503]))
 def test_the_message_of_an_error_is_one_line(text: str, status: int) -> None:
     """The service's words are quoted in it; as data they stay what they were."""
@@ -111,42 +103,7 @@ def test_the_message_of_an_error_is_one_line(text: str, status: int) -> None:
     content = {"correlationId": clean, "error": clean, "validation": {"errors": items}}
     answer = Response(status=status, body=encode_value(content), headers={"Location": f"/{clean}"})
 
-    for request in (READ, WRITE):
-        error = read_error(request, answer)
-        assert is_safe(str(error))
-        assert error.body is not None
-        assert error.body.error == clean
+    error = read_error(Request(operation="x", method="GET", path="/x"), answer)
 
-
-# Logs and terminals, with a service that means no good
-
-
-@pytest.mark.virtual_time
-async def test_no_log_line_is_forged(caplog: pytest.LogCaptureFixture) -> None:
-    """Failures, refusals and odd states of pushes, heard at DEBUG."""
-    caplog.set_level(logging.DEBUG)
-    refusal = {"statusCode": 400, "error": NASTY, "correlationId": NASTY}
-    async with (
-        Sandbox(companies=1, invoices=1) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-        client.coordinator() as pushes,
-    ):
-        connection = sandbox.companies[0].connections[0]
-        lane = connection.company_id, connection.id, "invoices"
-        sandbox.faults.fail_next_push(NASTY, item=NASTY)
-        failed = await (await pushes.submit(PushRequest(*lane, invoice(1))))
-        sandbox.faults.status(400, refusal, route="POST /push/", times=1)
-        refused = await (await pushes.submit(PushRequest(*lane, invoice(2))))
-        sandbox.faults.status(400, refusal, route="GET /push/", times=2)
-        made = await client.company(lane[0]).connection(lane[1]).push("invoices", invoice(3))
-        odd = {"pushOperationKey": made.key, "companyId": lane[0], "status": NASTY}
-        sandbox.faults.status(200, odd | {"errorMessage": NASTY}, route="GET /push/")
-        with pytest.raises(errors.IntegrationError) as unseen:
-            await client.wait(made, timeout=60)
-
-    assert failed.reasons == (f"{NASTY}: {NASTY}",)
-    assert is_safe(str(refused.error))
-    assert is_safe(str(unseen.value))
-    said = [record.getMessage() for record in caplog.records if "sandbox" not in record.name]
-    assert any("forged" in line for line in said)
-    assert [line for line in said if not is_safe(line)] == []
+    assert is_safe(str(error))
+    assert error.body.error == clean

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from attrs import define, evolve, field
+from attrs import evolve
 
 from integration_sdk import Client, Dialect, errors
+from tests.support.virtual_service import Answer, Asked, Service
 
 PUBLISHED = [
     " ".join(line.split())
@@ -32,35 +31,9 @@ PAGE = {"results": [], "pageNumber": 1, "pageSize": 100, "totalResults": 0, "_li
 BOTH = [Dialect.document(), Dialect.published()]
 
 
-@define
-class Stub:
-    """A service that answers each request alike, and notes it."""
-
-    url: str = ""
-    body: Any = field(factory=lambda: PUSH | PAGE)
-    status: int = 200
-    requests: list[web.Request] = field(factory=list)
-
-    async def answer(self, request: web.Request) -> web.Response:
-        self.requests.append(request)
-        return web.json_response(self.body, status=self.status)
-
-    @property
-    def seen(self) -> list[str]:
-        return [f"{request.method} {request.path}" for request in self.requests]
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Stub]:
-    stub = Stub()
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", stub.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield stub
-    await runner.cleanup()
+def service(body: Any = PUSH | PAGE, status: int = 200) -> Service:
+    """A service that answers each request alike."""
+    return Service(answer=lambda _: Answer.of(body, status))
 
 
 OF_COMPANY: dict[str, Callable[..., Any]] = {
@@ -122,14 +95,15 @@ def use(client: Client, address: str) -> Any:
 
 
 @pytest.mark.parametrize("address", [each for each in PUBLISHED if each not in BY_REQUEST])
-async def test_each_published_address_has_a_method(stub: Stub, address: str) -> None:
+async def test_each_published_address_has_a_method(address: str) -> None:
     """It sends one request, to that address."""
     legacy = "companyId}/data/bankAccounts" in address
-    async with Client("key", stub.url, dialect=Dialect.published()) as client:
+    asked = service()
+    async with asked.client(dialect=Dialect.published()) as client:
         with pytest.warns(DeprecationWarning, match="use GET") if legacy else nullcontext():
             await use(client, address)
 
-    assert stub.seen == [address]
+    assert [f"{one.method} /{'/'.join(one.segments)}" for one in asked.log] == [address]
 
 
 @pytest.mark.parametrize("dialect", BOTH, ids=lambda dialect: dialect.name)
@@ -177,23 +151,23 @@ def test_transactions_of_legacy_accounts_cannot_be_pushed() -> None:
 # Bytes and headers
 
 
-async def test_request_gives_the_answer_as_it_came(stub: Stub) -> None:
+async def test_request_gives_the_answer_as_it_came() -> None:
     """A PDF is no JSON; errors are raised as elsewhere."""
-    async with Client("key", stub.url) as client:
+    pdf = Answer(200, b"%PDF", {"Content-Type": "application/pdf"})
+    async with Service(answer=lambda _: pdf).client() as client:
         answer = await client.request("GET", "/a.pdf", raw=True)
-        stub.status = 404
+    async with service(status=404).client() as client:
         with pytest.raises(errors.NotFound):
             await client.request("GET", "/a.pdf", raw=True)
 
-    assert (answer.status, json.loads(answer.body)) == (200, PUSH | PAGE)
-    assert answer.headers["content-type"].startswith("application/json")
-    assert re.fullmatch(r"Answer\(status=200, body=<\d+ bytes>\)", repr(answer))
+    assert (answer.status, answer.body) == (200, b"%PDF")
+    assert answer.headers["content-type"] == "application/pdf"
+    assert repr(answer) == "Answer(status=200, body=<4 bytes>)"
 
 
-async def test_an_answer_that_is_no_object_is_malformed(stub: Stub) -> None:
+async def test_an_answer_that_is_no_object_is_malformed() -> None:
     """Where one record was asked for."""
-    stub.body = [1]
-    async with Client("key", stub.url) as client:
+    async with service([1]).client() as client:
         with pytest.raises(errors.MalformedResponse, match="must answer with an object"):
             await client.company("c").data("invoices").get("i")
 
@@ -207,44 +181,39 @@ def statuses(state: str, name: str = "invoices") -> Any:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("waiters", [1, 100])
-async def test_tasks_that_wait_for_data_share_the_polls(stub: Stub, waiters: int) -> None:
+async def test_tasks_that_wait_for_data_share_the_polls(waiters: int) -> None:
     """One a second at first, one in a twentieth of the time waited later, however many wait."""
-    stub.body = statuses("Fetching")
     loop = asyncio.get_running_loop()
-    async with Client("key", stub.url) as client:
-        company, began = client.company("c"), loop.time()
-        tasks = [
-            asyncio.create_task(client.company("c").wait_until_ready("invoices"))
-            for _ in range(waiters)
-        ]
-        await asyncio.sleep(100)
-        polls = len(stub.requests)
-        stub.body = statuses("Complete")
-        ends = await asyncio.gather(*tasks)
+    began = loop.time()
+
+    def answer(_: Asked) -> Answer:
+        return Answer.of(statuses("Fetching" if loop.time() < began + 100 else "Complete"))
+
+    reading = Service(answer=answer)
+    async with reading.client() as client:
+        waits = (client.company("c").wait_until_ready("invoices") for _ in range(waiters))
+        ends = await asyncio.gather(*waits)
 
     assert {end["currentStatus"] for end in ends} == {"Complete"}
     assert loop.time() - began < 100 + 2 * 100 / 20
-    assert 45 <= polls <= 60
-    assert company.id == "c"
+    assert 45 <= len(reading.log) <= 60
 
 
 @pytest.mark.virtual_time
-async def test_a_wait_for_data_ends_when_it_must(stub: Stub) -> None:
+async def test_a_wait_for_data_ends_when_it_must() -> None:
     """With the time, with a last look; with an error of the platform at once."""
-    async with Client("key", stub.url) as client:
-        company = client.company("c")
-        stub.body = statuses("Queued")
+    async with service(statuses("Queued")).client() as client:
         with pytest.raises(errors.WaitExpired, match=r"not ready within 5 s: Queued"):
-            await company.wait_until_ready("invoices", timeout=5)
-        stub.body = statuses("AuthError")
-        with pytest.raises(errors.Conflict, match=r"cannot be read: AuthError.*refresh"):
-            await company.wait_until_ready("invoices", timeout=5)
-        stub.body = statuses("Complete", "chartOfAccounts")
-        assert await company.wait_until_ready("accounts", timeout=5)
+            await client.company("c").wait_until_ready("invoices", timeout=5)
         with pytest.raises(errors.ConfigurationError, match='did you mean "invoices"'):
-            await company.wait_until_ready("invoice")
+            await client.company("c").wait_until_ready("invoice")
         with pytest.raises(errors.ConfigurationError, match=r"\['invoices'\]"):
-            await company.refresh("invoices")
+            await client.company("c").refresh("invoices")
+    async with service(statuses("AuthError")).client() as client:
+        with pytest.raises(errors.Conflict, match=r"cannot be read: AuthError.*refresh"):
+            await client.company("c").wait_until_ready("invoices", timeout=5)
+    async with service(statuses("Complete", "chartOfAccounts")).client() as client:
+        assert await client.company("c").wait_until_ready("accounts", timeout=5)
 
 
 @pytest.mark.integration_sandbox(companies=1, invoices=10)
@@ -259,13 +228,14 @@ async def test_one_record_is_read_by_its_id(integration_client: Client) -> None:
         await invoices.get("none")
 
 
-async def test_headers_are_sent_with_the_calls_of_a_derived_client(stub: Stub) -> None:
+async def test_headers_are_sent_with_the_calls_of_a_derived_client() -> None:
     """And with those of no other; those that the SDK sends itself are refused."""
-    async with Client("key", stub.url) as client:
+    asked = service()
+    async with asked.client() as client:
         await client.with_options(headers={"X-Trace": "1"}).companies.list()
         await client.companies.list()
         for odd in ("Authorization", "content-type", "Host", ""):
             with pytest.raises(errors.ConfigurationError):
                 client.with_options(headers={odd: "x"})
 
-    assert [request.headers.get("X-Trace") for request in stub.requests] == ["1", None]
+    assert [request.headers.get("X-Trace") for request in asked.log] == ["1", None]
