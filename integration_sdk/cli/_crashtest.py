@@ -21,7 +21,6 @@ async def crashtest(
     freezes: int = 10,
     identity: str | None = None,
     expect: list[str] | None = None,
-    published: Flag = False,
     keep: Path | None = None,
     json: Flag = False,
     quiet: Quiet = False,
@@ -52,21 +51,12 @@ async def crashtest(
     expect
         File or folder that the program writes, seen from its folder: what pull writes, or NDJSON
         or Parquet with a field id. Can be repeated.
-    published
-        The sandbox speaks today's public API in place of the interface document.
     keep
         A folder that keeps what the program wrote and said in each round.
     json
         One JSON object in place of a table.
     """
-    test = CrashTest(
-        command,
-        kills=kills,
-        freezes=freezes,
-        identity=identity,
-        files=expect or (),
-        sandbox={"dialect": "published"} if published else {},
-    )
+    test = CrashTest(command, kills=kills, freezes=freezes, identity=identity, files=expect or ())
     with (
         TemporaryDirectory(prefix="crashtest-", ignore_cleanup_errors=True) as temporary,
         progress(quiet=quiet) as live,

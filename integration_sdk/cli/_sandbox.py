@@ -8,11 +8,7 @@ from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 from shlex import join
-from typing import Any, Final
 from urllib.parse import quote
-
-from attrs import asdict, field, frozen
-from cyclopts import Parameter
 
 from integration_sdk.cli._display import Interrupted, interruptible, note, show, usable
 from integration_sdk.cli._service import Flag
@@ -20,62 +16,21 @@ from integration_sdk.errors import ConfigurationError
 from integration_sdk.sandbox import Sandbox
 
 
-@Parameter(name="*")
-@frozen(kw_only=True)
-class Settings:
-    """Arguments of `Sandbox`."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on."""
-
-    port: int = 8080
-    """Port to listen on; 0 for any free port."""
-
-    companies: int = 3
-    """Companies that exist at the start."""
-
-    invoices: int = 20_000
-    """Invoices of each company."""
-
-    seed: int = 0
-    """The same seed gives the same records, ids and faults."""
-
-    push_seconds: tuple[float, float] = (0.05, 0.3)
-    """Shortest and longest time, in seconds, that a push takes on asynchronous platforms."""
-
-    published: Flag = False
-    """Speak today's public API instead of the interface document."""
-
-    api_key: str | None = field(default=None, repr=False)
-    """The only API key that is accepted. By default it is derived from the seed."""
-
-    free_plan: Flag = False
-    """Serve an account of the free plan: 50 companies, one sync a day, 365 days."""
-
-    daily_quota: int | None = None
-    """Requests per day. Without it no request is refused."""
-
-    faults: Path | None = None
-    """JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault": "status",
-    "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those of the methods
-    of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds."""
-
-    def sandbox(self) -> Sandbox:
-        """Return the sandbox, not started. ValueError names a setting that cannot be."""
-        given: dict[str, Any] = asdict(self, filter=lambda field, _: field.name != "faults")
-        given["dialect"] = "published" if given.pop("published") else "document"
-        sandbox = Sandbox(remember=0, **given)  # what it remembers cannot be asked for
-        if self.faults is not None:
-            with usable(f"cannot read {self.faults}"):
-                sandbox.faults.add_listed(self.faults.read_bytes())
-        return sandbox
-
-
-_USUAL: Final = Settings()
-
-
 async def sandbox(
-    *, settings: Settings = _USUAL, subscribe: list[str] | None = None, verbose: Flag = False
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    companies: int = 3,
+    invoices: int = 20_000,
+    seed: int = 0,
+    push_seconds: tuple[float, float] = (0.05, 0.3),
+    published: Flag = False,
+    api_key: str | None = None,
+    free_plan: Flag = False,
+    daily_quota: int | None = None,
+    faults: Path | None = None,
+    subscribe: list[str] | None = None,
+    verbose: Flag = False,
 ) -> None:
     """Serve a sandbox of the service until Ctrl-C or SIGTERM.
 
@@ -85,6 +40,30 @@ async def sandbox(
 
     Parameters
     ----------
+    host
+        Address to listen on.
+    port
+        Port to listen on; 0 for any free port.
+    companies
+        Companies that exist at the start.
+    invoices
+        Invoices of each company.
+    seed
+        The same seed gives the same records, ids and faults.
+    push_seconds
+        Shortest and longest time, in seconds, that a push takes on asynchronous platforms.
+    published
+        Speak today's public API instead of the interface document.
+    api_key
+        The only API key that is accepted. By default it is derived from the seed.
+    free_plan
+        Serve an account of the free plan: 50 companies, one sync a day, 365 days.
+    daily_quota
+        Requests per day. Without it no request is refused.
+    faults
+        JSON file of faults, such as [{"fault": "rate_limit", "per_second": 20}, {"fault":
+        "status", "code": 503, "route": "GET", "probability": 0.1}]. Names and arguments are those
+        of the methods of integration_sdk.sandbox.Faults; [1, 3] is a range of seconds.
     subscribe
         URL that is sent "Push status changed" when a push ends; can be repeated. With
         --published the request is signed, and the secret is printed.
@@ -92,9 +71,25 @@ async def sandbox(
         Log each request and its status to stderr.
     """
     try:
-        server = settings.sandbox()
+        server = Sandbox(
+            companies,
+            invoices,
+            seed=seed,
+            dialect="published" if published else "document",
+            api_key=api_key,
+            free_plan=free_plan,
+            push_seconds=push_seconds,
+            daily_quota=daily_quota,
+            remember=0,  # what it remembers cannot be asked for
+            host=host,
+            port=port,
+        )
+        if faults is not None:
+            with usable(f"cannot read {faults}"):
+                text = faults.read_bytes()  # noqa: ASYNC240 - nothing is served yet
+            server.faults.add_listed(text)
         for url in subscribe or ():
-            to = server.subscribe(url, style="signed" if settings.published else "rule")
+            to = server.subscribe(url, style="signed" if published else "rule")
             if to.secret:
                 show(f"Secret: {to.secret}")
     except ValueError as error:

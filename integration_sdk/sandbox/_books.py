@@ -23,7 +23,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from integration_sdk.sandbox._call import LEFT_OUT, body, decode, encode
+from integration_sdk.sandbox._call import LEFT_OUT, body, encode
 from integration_sdk.sandbox._records import DataSet, Source, stored
 from integration_sdk.sandbox._schemas import BOOKED, DATA_TYPES, EXAMPLES, Shape
 
@@ -107,11 +107,10 @@ class Books:
             return stored(self._given[kind])
         if kind == "invoices":
             template = _Invoices(self)
-            sample = encode(decode(template.rows(0, 1)[0]) | {"dueDate": _midnight(0)})
-            return Source(self.invoices, template.rows, template.ids.number, sample)
+            return Source(self.invoices, template.rows, template.ids.number)
         count = TRANSACTIONS if kind == "bankTransactions" else _COUNTS.get(kind, _OTHERS)
         make = _Maker(self, kind, account)
-        return stored([make.record(n) for n in range(count)], make.record(0, full=True))
+        return stored([make.record(n) for n in range(count)])
 
     def ids(self, kind: str) -> Ids:
         if kind not in self._ids:
@@ -151,10 +150,10 @@ class _Maker:
         self._account = books.ids("bankAccounts")[account]
         self._ids = books.ids(f"{kind}/{account}" if is_booked else kind)
 
-    def record(self, n: int, *, full: bool = False) -> bytes:
+    def record(self, n: int) -> bytes:
         chance = self._books.chance(self._kind, self._account, n)
         known = self._known(n, chance)
-        record = _invented("", self._shape, known, n, chance, full=full)
+        record = _invented("", self._shape, known, n, chance)
         for name, one in self._shape.properties.items():
             if n % THOUSAND == ODD_ONE and one.kind == "Number" and not one.required:
                 record[name] = str(record.get(name, "1.00"))
@@ -180,7 +179,7 @@ class _Maker:
 
 
 def _invented(
-    name: str, shape: Shape, known: Mapping[str, Any], n: int, chance: random.Random, *, full: bool
+    name: str, shape: Shape, known: Mapping[str, Any], n: int, chance: random.Random
 ) -> Any:
     """The *known* value of the property *name*, or one of its *shape*, for the *n*-th record."""
     if name in known:
@@ -199,10 +198,10 @@ def _invented(
             return n % 2 == 0
         case "Object" | "Array":
             inner = {
-                each: _invented(each, child, known, n, chance, full=full)
+                each: _invented(each, child, known, n, chance)
                 for each, child in shape.properties.items()
                 # Every seventh record lacks a property that is not required.
-                if full or child.required or (n + 3 * len(each)) % 7
+                if child.required or (n + 3 * len(each)) % 7
             }
             return inner if shape.kind == "Object" else [inner]
         case _:

@@ -56,7 +56,7 @@ _FLAGS = {None, "true", "false", "True", "False"}
     dialect="document",
 )
 @route(f"GET {K}/options/{{dataType}}", f"GET {K}/options/{BANK}", dialect="published")
-async def get_options(service: Service, call: Call) -> Answer:
+def get_options(service: Service, call: Call) -> Answer:
     shape = service.shape(_connection(service, call), _pushed_type(service, call, option_name))
     return answer(describe(shape, published=service.settings.is_published))
 
@@ -67,7 +67,7 @@ async def get_options(service: Service, call: Call) -> Answer:
     f"DELETE {K}/push/{{dataType}}/{{recordId}}",
     f"POST {K}/push/{BANK}",
 )
-async def push(service: Service, call: Call) -> Answer:
+def push(service: Service, call: Call) -> Answer:
     if call.method == "PUT" and call.param("forceUpdate") not in _FLAGS:
         raise bad_request("forceUpdate", "forceUpdate is true or false")
     return _push(service, call, call.method)
@@ -78,7 +78,7 @@ async def push(service: Service, call: Call) -> Answer:
     f"POST {K}/push/bills/{{recordId}}/attachments",  # only bills spell it so
     f"DELETE {K}/push/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}",
 )
-async def attach(service: Service, call: Call) -> Answer:
+def attach(service: Service, call: Call) -> Answer:
     """Attach a file: multipart with a file in a part of any name; a push operation."""
     if call.method == "DELETE":
         return _push(service, call, "DETACH")
@@ -91,7 +91,7 @@ async def attach(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/push")
-async def list_pushes(service: Service, call: Call) -> Answer:
+def list_pushes(service: Service, call: Call) -> Answer:
     company = _company(service, call)
     until = call.now - call.world.list_lag if call.world.list_lag else inf
     recorded = service.ledger.of_company(company.id, until=until)
@@ -102,7 +102,7 @@ async def list_pushes(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/push/{{pushOperationKey}}")
-async def get_push(service: Service, call: Call) -> Answer:
+def get_push(service: Service, call: Call) -> Answer:
     key = call.names["pushOperationKey"]
     operation = service.ledger.find(_company(service, call).id, key)
     if operation is None:
@@ -111,7 +111,7 @@ async def get_push(service: Service, call: Call) -> Answer:
 
 
 @route("GET /companies")
-async def list_companies(service: Service, call: Call) -> Answer:
+def list_companies(service: Service, call: Call) -> Answer:
     companies = list(service.companies.values())
     if call.param("orderBy") == "-modifiedDate":
         companies.reverse()
@@ -119,7 +119,7 @@ async def list_companies(service: Service, call: Call) -> Answer:
 
 
 @route("POST /companies")
-async def create_company(service: Service, call: Call) -> Answer:
+def create_company(service: Service, call: Call) -> Answer:
     name, description = _naming(call.json_object())
     if service.settings.free_plan and len(service.companies) >= FREE_COMPANIES:
         message = f"Company limit exceeded: the free plan holds {FREE_COMPANIES} companies"
@@ -132,7 +132,7 @@ async def create_company(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}", f"PUT {C}", f"DELETE {C}")
 @route(f"PATCH {C}", dialect="published")  # today's generated clients change a company so
-async def company(service: Service, call: Call) -> Answer:
+def company(service: Service, call: Call) -> Answer:
     """One company; PUT: its name and description; PATCH keeps what is left out; DELETE: 204."""
     found = _company(service, call)
     if call.method == "DELETE":
@@ -146,17 +146,17 @@ async def company(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/connections")
-async def list_connections(service: Service, call: Call) -> Answer:
+def list_connections(service: Service, call: Call) -> Answer:
     return listed(call, _company(service, call).connections, _row)
 
 
 @route(f"GET {K}")
-async def get_connection(service: Service, call: Call) -> Answer:
+def get_connection(service: Service, call: Call) -> Answer:
     return answer(_connection(service, call).body())
 
 
 @route("POST /profile/syncSettings")
-async def set_sync_settings(service: Service, call: Call) -> Answer:
+def set_sync_settings(service: Service, call: Call) -> Answer:
     settings = call.json_object()
     entries = settings.get("settings", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -181,7 +181,7 @@ async def set_sync_settings(service: Service, call: Call) -> Answer:
     f"GET {C}/data/bankAccounts",
     f"GET {C}/data/bankAccounts/{{accountId}}/transactions",
 )
-async def list_records(service: Service, call: Call) -> Answer:
+def list_records(service: Service, call: Call) -> Answer:
     if "custom" in call.names:
         return listed(call, [], encode)
     return _records(service, call).answer(call)
@@ -192,7 +192,7 @@ async def list_records(service: Service, call: Call) -> Answer:
     f"GET {K}/data/{{dataType}}/{{recordId}}",
     f"GET {C}/data/bankAccounts/{{recordId}}",
 )
-async def get_record(service: Service, call: Call) -> Answer:
+def get_record(service: Service, call: Call) -> Answer:
     row = _records(service, call).get(call.names["recordId"])
     if row is None:
         raise not_found(f"there is no record {call.names['recordId']}")
@@ -200,9 +200,9 @@ async def get_record(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/data/invoices/{{recordId}}/pdf")
-async def get_pdf(service: Service, call: Call) -> Answer:
+def get_pdf(service: Service, call: Call) -> Answer:
     call.names["dataType"] = "invoices"
-    await get_record(service, call)
+    get_record(service, call)
     return PDF
 
 
@@ -211,7 +211,7 @@ async def get_pdf(service: Service, call: Call) -> Answer:
     f"GET {K}/data/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}",
     f"GET {K}/data/{{dataType}}/{{recordId}}/attachments/{{attachmentId}}/download",
 )
-async def get_attachments(service: Service, call: Call) -> Answer:
+def get_attachments(service: Service, call: Call) -> Answer:
     """What was attached to a record through the connection: all of it, one file, its bytes."""
     connection, names = _connection(service, call), call.names
     wanted = connection.id, names["dataType"], names["recordId"], "ATTACH", "Success"
@@ -229,12 +229,12 @@ async def get_attachments(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/data/info")
-async def get_info(service: Service, call: Call) -> Answer:
+def get_info(service: Service, call: Call) -> Answer:
     return answer({"companyName": _company(service, call).name, "baseCurrency": "GBP"})
 
 
 @route(f"POST {C}/data/all")
-async def refresh_all(service: Service, call: Call) -> Answer:
+def refresh_all(service: Service, call: Call) -> Answer:
     connection = _first_connection(service, call)
     for kind in DATA_TYPES:
         service.refresh(connection, option_name(kind))
@@ -242,7 +242,7 @@ async def refresh_all(service: Service, call: Call) -> Answer:
 
 
 @route(f"POST {C}/data/queue/{{dataType}}")
-async def refresh(service: Service, call: Call) -> Answer:
+def refresh(service: Service, call: Call) -> Answer:
     """Refresh one data set, through the connection named by ``connectionId=``, or the first."""
     kind, named = list_name(call.names["dataType"]), call.param("connectionId")
     if kind not in DATA_TYPES:
@@ -255,7 +255,7 @@ async def refresh(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/dataStatus")
-async def get_data_status(service: Service, call: Call) -> Answer:
+def get_data_status(service: Service, call: Call) -> Answer:
     """The state of each data set, by data type; none for a company that is not linked."""
     company = _company(service, call)
     latest = {one.data_type: one for one in service.refreshes_of(company)}
@@ -276,7 +276,7 @@ async def get_data_status(service: Service, call: Call) -> Answer:
 
 
 @route(f"GET {C}/data/history", f"GET {C}/data/history/{{datasetId}}")
-async def get_history(service: Service, call: Call) -> Answer:
+def get_history(service: Service, call: Call) -> Answer:
     refreshes = service.refreshes_of(_company(service, call))
     if "datasetId" not in call.names:
         return listed(call, refreshes, lambda one: encode(one.body(call.now)))

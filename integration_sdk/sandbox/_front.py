@@ -78,7 +78,7 @@ class Front:
     async def _called(self, call: Call) -> Answer:
         self._service.ledger.settle(call.now)
         endpoint, call.names = find(self._service.settings.dialect, call.method, call.segments)
-        return await endpoint(self._service, call)
+        return endpoint(self._service, call)
 
 
 class Replays(dict[str, "tuple[tuple[object, ...], float, Answer | None]"]):

@@ -89,10 +89,8 @@ def listed(
     if order_by in ordered:
         order_by = None
     if query or order_by:
-        search, rows = Search(query, order_by), list(map(write, items))
-        if rows:
-            search.check(rows)
-        items = [items[n] for n in search.ordered(search.read(rows))]
+        search = Search(query, order_by)
+        items = [items[n] for n in search.ordered(*search.read(map(write, items)))]
     return page_answer(call, page, len(items), map(write, items[items_of(page)]))
 
 
@@ -167,45 +165,30 @@ class Search:
             self.names.append(order_by.removeprefix("-"))
             if not re.fullmatch(_NAME, self.names[-1]):
                 raise bad_request("orderBy", f"{self.names[-1]!r} is no property", "Query")
-        self._kinds: list[type | None] = [None] * len(self.names)
-        self._find = _finder(self.names)
 
-    def check(self, samples: Iterable[bytes]) -> None:
-        """Refuse names that no sample has, and values that cannot be compared with theirs.
+    def read(self, rows: Iterable[bytes]) -> tuple[list[Values], list[type | None]]:
+        """Return the values of `names` in each row, and their types; this is what takes time.
 
-        The first sample that has a property decides its type; null tells only that it exists.
+        The first record that has a property decides its type; null tells only that it exists.
         """
-        missing = set(range(len(self.names)))
-        for row in samples:
-            for number, value in enumerate(self._find(row)):
-                if number not in missing or value is _ABSENT:
-                    continue
-                if isinstance(value, dict | list):
-                    message = f"{self.names[number]} is no single value: use a property of it"
-                    raise bad_request(self._asked(number), message, "Query")
-                known = _comparable(value)
-                self._kinds[number] = type(known)
-                if known is not None:
-                    missing.remove(number)
-            if not missing:
-                break
-        for number, (name, kind) in enumerate(zip(self.names, self._kinds, strict=True)):
+        found = list(map(_finder(self.names), rows))
+        kinds = [_kind(column) for column in zip(*found, strict=True)]
+        return [tuple(map(_comparable, values, kinds)) for values in found], kinds
+
+    def ordered(self, records: Sequence[Values], kinds: Sequence[type | None]) -> list[int]:
+        """Return the numbers of the *records* that match, in order; without the value, first.
+
+        Refuses names that no record has, and values that cannot be compared with theirs.
+        """
+        for number, (name, kind) in enumerate(zip(self.names, kinds, strict=False)):
+            item = "query" if number < len(self._comparisons) else "orderBy"
             if kind is None:
-                message = f"{name} is no property of these records"
-                raise bad_request(self._asked(number), message, "Query")
-            if number < len(self._comparisons):
+                raise bad_request(item, f"{name} is no property of these records", "Query")
+            if kind is dict:
+                message = f"{name} is no single value: use a property of it"
+                raise bad_request(item, message, "Query")
+            if item == "query":
                 self._tests.append(_test(number, *self._comparisons[number], kind))
-
-    def _asked(self, number: int) -> str:
-        return "query" if number < len(self._comparisons) else "orderBy"
-
-    def read(self, rows: Iterable[bytes]) -> list[Values]:
-        """Return the values of `names` in each row; the part of a search that takes time."""
-        kinds = self._kinds
-        return [tuple(map(_comparable, self._find(row), kinds)) for row in rows]
-
-    def ordered(self, records: Sequence[Values]) -> list[int]:
-        """Return the numbers of the *records* that match, in order; without the value, first."""
         numbers = [number for number, values in enumerate(records) if self._test(values)]
         if self._is_ordered:
             numbers.sort(key=lambda number: _rank(records[number][-1]), reverse=self._descending)
@@ -214,6 +197,17 @@ class Search:
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ABSENT: Any = object()
+
+
+def _kind(values: Iterable[Any]) -> type | None:
+    """Return the type of the first value, ``dict`` for one of several; None if all are absent."""
+    kind: type | None = None
+    for value in values:
+        if value is not _ABSENT:
+            kind = dict if isinstance(value, dict | list) else type(_comparable(value))
+            if value is not None:
+                break
+    return kind
 
 
 def _comparable(value: Any, kind: type | None = None) -> Value | None:

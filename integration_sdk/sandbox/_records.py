@@ -12,7 +12,7 @@ from attrs import frozen
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
 from integration_sdk.sandbox._lists import Search, Values, items_of, page_answer, wanted_page
 
-SLICE, SELECTIONS_KEPT, MOST_KNOWN = 2_000, 4, 500_000
+SLICE, SELECTIONS_KEPT = 2_000, 4
 
 
 @frozen
@@ -22,17 +22,14 @@ class Source:
     Args:
         rows: Returns those from one number up to another, as JSON.
         number: Returns the number behind an identifier; None, or one beyond, for an unknown one.
-        sample: A record with all properties that records of this kind have, as JSON; None if
-            only all records together tell.
     """
 
     count: int
     rows: Callable[[int, int], Sequence[bytes]]
     number: Callable[[str], int | None]
-    sample: bytes | None = None
 
 
-def stored(rows: Sequence[bytes], sample: bytes | None = None) -> Source:
+def stored(rows: Sequence[bytes]) -> Source:
     numbers: dict[str, int] = {}
 
     def number(identifier: str) -> int | None:
@@ -40,7 +37,7 @@ def stored(rows: Sequence[bytes], sample: bytes | None = None) -> Source:
             numbers.update({str(decode(row).get("id")): n for n, row in enumerate(rows)})
         return numbers.get(identifier)
 
-    return Source(len(rows), lambda start, stop: rows[start:stop], number, sample)
+    return Source(len(rows), lambda start, stop: rows[start:stop], number)
 
 
 class DataSet:
@@ -57,7 +54,7 @@ class DataSet:
         self._numbers: dict[str, int] = {}
         self._next, self._version, self._is_edited = source.count, 0, False
         self._selections: dict[tuple[object, ...], Sequence[int]] = {}
-        self._known: tuple[object, list[Values]] = None, []
+        self._known: tuple[object, list[Values], list[type | None]] | None = None
 
     def __len__(self) -> int:
         return len(self._order)
@@ -79,9 +76,6 @@ class DataSet:
         """The number of the record *identifier*, which it keeps; None if there is none."""
         number = self._numbers.get(identifier, self._source.number(identifier))
         return number if number is not None and number in self._order else None
-
-    def sample(self) -> bytes:
-        return self._source.sample or next(iter(self._source.rows(0, 1)), b"{}")
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add *record* at the end."""
@@ -142,15 +136,10 @@ class DataSet:
         return page_answer(call, page, len(chosen), self._rows(chosen[items_of(page)]))
 
     def _selected(self, search: Search) -> Sequence[int]:
-        order, source = self._order, self._source
-        others = () if source.sample else source.rows(0, source.count)
-        search.check(chain([self.sample()], self._written.values(), others))
         # `changed_since` asks for each page with another query, for the same names.
-        key = self._version, search.names
-        values = self._known[1] if self._known[0] == key else []
-        if not values:
-            for start in range(0, len(order), SLICE):
-                values += search.read(self._rows(order[start : start + SLICE]))
-        if len(values) <= MOST_KNOWN:
-            self._known = key, values
-        return array("q", [order[place] for place in search.ordered(values)])
+        order, key = self._order, (self._version, search.names)
+        if self._known is None or self._known[0] != key:
+            slices = (order[start : start + SLICE] for start in range(0, len(order), SLICE))
+            rows = chain.from_iterable(map(self._rows, slices))
+            self._known = key, *search.read(rows)
+        return array("q", [order[place] for place in search.ordered(*self._known[1:])])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 
 from integration_sdk.sandbox._call import Answer, Call, Refused, not_found
 from integration_sdk.sandbox._schemas import DATA_TYPES
 from integration_sdk.sandbox._service import DialectName, Service
 
-Endpoint = Callable[[Service, Call], Awaitable[Answer]]
+Endpoint = Callable[[Service, Call], Answer]
 # By dialect and number of segments: the segments, the method, the endpoint.
 _ROUTES = defaultdict[tuple[str, int], list[tuple[list[str], str, Endpoint]]](list)
 

@@ -1,22 +1,7 @@
 """Test kit: a pytest plugin, virtual time, crash tests and a patched aioresponses.
 
-Copy this into a test file; there is nothing to import or configure. pytest-asyncio (1.4 or newer)
-has to be installed; in its strict mode, mark the tests with ``@pytest.mark.asyncio``.
-
-::
-
-    import pytest
-
-    @pytest.mark.virtual_time
-    @pytest.mark.integration_sandbox(companies=1, push_seconds=(7200, 10_800))
-    @pytest.mark.integration_faults("status", 503, route="GET", probability=0.2)
-    async def test_a_slow_day_passes_at_once(integration_sandbox, integration_client):
-        company = integration_sandbox.companies[0]
-        books = integration_client.company(company.id).connection(company.connections[0].id)
-
-        operation = await books.push("suppliers", {"supplierName": "Toft", "status": "Active"})
-
-        assert (await integration_client.wait(operation)).status == "Success"
+The guide "Test your code with pytest" shows a test. pytest-asyncio (1.4 or newer) has to be
+installed; in its strict mode, mark the tests with ``@pytest.mark.asyncio``.
 
 The plugin is installed with the SDK, so pytest always loads it, but it does nothing, and imports
 nothing, until you use one of these:

@@ -227,6 +227,7 @@ async def test_what_is_refused_says_why(dialect: str) -> None:
 async def test_own_records_are_served_in_place_of_generated_ones() -> None:
     """For each company, filtered and ordered by what any of them has, and changed by pushes."""
     own: list[dict[str, Any]] = [
+        {"id": "n", "rate": None},
         {"id": "a", "rate": 2},
         {"id": "b", "rate": "1.00", "modifiedDate": "2024-01-01T00:00:00.1234567Z"},
     ]
@@ -235,9 +236,9 @@ async def test_own_records_are_served_in_place_of_generated_ones() -> None:
         other = f"/companies/{http.sandbox.companies[1].id}/data/invoices"
         for url in (path, other):
             assert (await http.get(url)).body["results"] == own
-        assert (await http.get(path, query="rate>0")).body["results"] == own[:1]
-        assert (await http.get(path, query="rate!=2")).body["results"] == own[1:]
-        assert (await http.get(path, orderBy="-modifiedDate")).body["results"] == own[::-1]
+        assert (await http.get(path, query="rate>0")).body["results"] == own[1:2]
+        assert (await http.get(path, query="rate!=2")).body["results"] == own[::2]
+        assert (await http.get(path, orderBy="-modifiedDate")).body["results"] == [own[2], *own[:2]]
         assert (await http.get(f"{http.at()}/data/transfers")).body["totalResults"] == 0
         assert (await http.get(f"{http.company}/data/bills")).body["totalResults"] == 400
         await http.call("PUT", f"{http.at(1)}/push/invoices/a", json=DELIVERY)
