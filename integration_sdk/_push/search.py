@@ -175,8 +175,11 @@ class Search:
         for row, finding, event, facts in conclusions:
             live = lives[row.id]
             live.finding = finding
-            if event is None or live.row is not row or not await holder.step(live, event, **facts):
-                continue
+            async with self._deciding:  # a decision may be on its way to the record
+                if event is None or live.row is not row:
+                    continue
+                if not await holder.step(live, event, **facts):
+                    continue
             if event is Event.FOUND:
                 self._found(live)
             elif row.state is State.LOST:

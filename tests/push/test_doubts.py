@@ -298,6 +298,20 @@ async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
         assert ((await bound).status, bound.key) == (SUCCESS, held.key)
 
 
+async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
+    """A listing that suggests otherwise while the decision is being recorded changes nothing."""
+    service, journal = fated("swallowed"), Journal()
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(named())
+        assert (await push).status is IN_DOUBT
+        held = service.add(record={"number": 2})
+        journal.before_write = lambda _: asyncio.sleep(100)
+        bound = await pushes.decide(str(push.intent), bind=held.key)
+
+    assert bound.outcome
+    assert (bound.outcome.status, bound.key) == (SUCCESS, held.key)
+
+
 # in_doubt="resend"
 
 NUMBERED = named(natural_key="number")
