@@ -6,9 +6,9 @@ said, or forge lines of a log.
 
 from __future__ import annotations
 
-import ast
 import json
 import logging
+import re
 import unicodedata
 from pathlib import Path
 
@@ -67,19 +67,13 @@ def test_json_stays_the_same_json(value: dict[str, str]) -> None:
 def test_every_logger_of_the_package_is_guarded() -> None:
     """A new one is not forgotten; the sandbox's own logs what a caller has percent-encoded."""
     package = Path(errors.__file__).parent
-    named = {
-        str(call.args[0].value)
-        for file in package.rglob("*.py")
-        for call in ast.walk(ast.parse(file.read_text()))
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "getLogger"
-        and isinstance(call.args[0], ast.Constant)
-    }
+    text = "".join(file.read_text() for file in package.rglob("*.py"))
+    named = set(re.findall(r'getLogger\("([a-z_.]+)"\)', text))
     ours = {"integration_sdk.webhooks", *named} - {
         "integration_sdk.sandbox",
         "integration_sdk.testing",
     }
+    assert len(ours) > 4
 
     for name in ours:
         heard = logging.LogRecord(name, 20, "", 0, "a %s", (NASTY,), None)
