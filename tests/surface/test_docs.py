@@ -194,29 +194,3 @@ def test_readme_can_be_read_in_two_minutes() -> None:
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert len(text.encode()) <= 7_000
     assert all(len(paragraph) <= 700 for paragraph in prose.split("\n\n"))
-
-
-SEARCHES = {
-    "first changed_since": "guides/incremental.md",
-    "deleted records": "guides/incremental.md",
-    "cursor database": "guides/etl.md",
-    "four workers": "guides/web-service.md",
-    "SIGTERM": "guides/worker.md",
-    "PgBouncer": "guides/postgresql.md",
-    "restore backup": "guides/backup.md",
-    "lost answer": "guides/in-doubt.md",
-    "429": "explain/limits.md",
-    "webhook signature": "guides/notifications.md",
-    "several accounts": "guides/configure.md",
-    "exit codes": "guides/command.md",
-    "JournalInUse": "errors.md",
-}
-
-
-@pytest.mark.parametrize(("words", "page"), SEARCHES.items())
-def test_a_question_is_answered_by_the_page_that_its_words_find(words: str, page: str) -> None:
-    """They stand in the title, a heading or the first paragraph."""
-    text = (DOCS / page).read_text()
-    heads = "\n".join(re.findall(r"^#+ .*$", text, re.MULTILINE))
-    first = text.split("\n\n")[1]
-    assert all(word.lower() in f"{heads}\n{first}".lower() for word in words.split())
