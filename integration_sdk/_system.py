@@ -7,7 +7,7 @@ from pathlib import Path
 try:
     import fcntl
 except ImportError:
-    fcntl = None  # type: ignore[assignment]  # not a POSIX system: `can_lock` tells
+    fcntl = None  # type: ignore[assignment]  # not a POSIX system
 
 
 def current_task_cancelled() -> bool:
@@ -32,21 +32,19 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def can_lock() -> bool:
-    """Return whether `lock` works here: that needs a POSIX system."""
-    return fcntl is not None
-
-
-def lock(descriptor: int) -> None:
-    """Lock an open file until `unlock`, or until this process and all forked from it have ended.
+def open_locked(path: Path) -> int:
+    """Open or create a file that only its owner can access, and lock it until it is closed.
 
     Raises:
-        BlockingIOError: Somebody else has the lock.
-        OSError: The file cannot be locked.
+        BlockingIOError: Another process has locked it, or one that was forked from it.
+        OSError: It is a link, or cannot be opened; or this is not a POSIX system.
     """
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def unlock(descriptor: int) -> None:
-    """Close a file that was locked, or was to be."""
-    os.close(descriptor)
+    if fcntl is None:
+        raise OSError("files can be locked on POSIX systems only")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from integration_sdk._checks import needed
 from integration_sdk._pull.unit import Moved, Place, State, Unit, clean
-from integration_sdk._system import lock, sync_directory, unlock
+from integration_sdk._system import open_locked, sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
 
 T = TypeVar("T")
@@ -106,18 +106,15 @@ class Folder:
         """Lock what is called so for this folder object; return False if another has it."""
         place = self.path / "_state/locks" / blake2s(name.encode(), digest_size=8).hexdigest()
         place.parent.mkdir(exist_ok=True)
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            lock(descriptor)
+            self._locks[name] = open_locked(place)
         except BlockingIOError:
-            unlock(descriptor)
             return False
-        self._locks[name] = descriptor
         return True
 
     def _release(self, name: str) -> None:
         if name in self._locks:
-            unlock(self._locks.pop(name))
+            os.close(self._locks.pop(name))
 
     async def _do(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from integration_sdk._store.sql import SQLITE, VERSION, Statement, tables, texts
-from integration_sdk._system import can_lock, lock, sync_directory, unlock
+from integration_sdk._system import open_locked, sync_directory
 from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 
 T = TypeVar("T")
@@ -85,14 +85,18 @@ class Sqlite:
     # In the thread
 
     def _open(self) -> None:
-        _check_version()
         try:
-            self._lock = _locked(self.path)
-            os.close(_own_file(self.path))
+            self._lock = open_locked(_lock_of(self.path))
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             self._db = self._connected()
             self.path.chmod(0o600)
             real = self.path.resolve()  # a directory's link that is set anew moves nothing
             self._names = [(one, one.stat()) for one in (real, _lock_of(real))]
+        except BlockingIOError as error:
+            raise JournalInUse(
+                f"The journal {self.path} is in use by another process or client: "
+                "stop that one first, or use another file."
+            ) from error
         except OSError as error:
             raise JournalError(f"The journal {self.path} cannot be opened: {error}.") from error
 
@@ -145,12 +149,11 @@ class Sqlite:
                 self._db.close()
         finally:
             if held is not None:
-                unlock(held)
+                os.close(held)
 
 
 def read_file(path: Path, scope: str) -> list[Any]:
     """Return all rows of a file as they are read, also while a program has it open."""
-    _check_version()
     found, last, all_rows = list[Any](), 0, texts(SQLITE).all_rows
     if not path.exists() or not path.stat().st_size:
         return found
@@ -165,6 +168,11 @@ def read_file(path: Path, scope: str) -> list[Any]:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise ConfigurationError(
+            f"a journal in a file needs SQLite {'.'.join(map(str, OLDEST))} or later, but this "
+            f"Python has {sqlite3.sqlite_version}: use a newer Python, or a postgresql:// URL"
+        )
     address = f"file:{quote(str(path.absolute()))}?mode={mode}"
     return sqlite3.connect(address, uri=True, isolation_level=None, cached_statements=64)
 
@@ -178,14 +186,6 @@ def _code(error: Exception) -> int:
 
 
 # Whose it is, and what
-
-
-def _check_version() -> None:
-    if sqlite3.sqlite_version_info < OLDEST:
-        raise ConfigurationError(
-            f"a journal in a file needs SQLite {'.'.join(map(str, OLDEST))} or later, but this "
-            f"Python has {sqlite3.sqlite_version}: use a newer Python, or a postgresql:// URL"
-        )
 
 
 @contextmanager
@@ -228,31 +228,6 @@ def _not_ours(path: Path) -> JournalError:
 
 def _lock_of(path: Path) -> Path:
     return path.with_name(path.name + "-lock")
-
-
-def _locked(path: Path) -> int:
-    if not can_lock():
-        raise JournalError(
-            f"The journal {path} cannot be locked on this system, which is not POSIX. Without "
-            "journal=, pushes are kept in memory."
-        )
-    held = _own_file(_lock_of(path))
-    try:
-        lock(held)
-    except BaseException as error:
-        unlock(held)
-        if not isinstance(error, BlockingIOError):
-            raise
-        raise JournalInUse(
-            f"The journal {path} is in use by another process or client: "
-            "stop that one first, or use another file."
-        ) from error
-    return held
-
-
-def _own_file(path: Path) -> int:
-    """Open or create a file that only its owner can access; return its descriptor."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _is_still(path: Path, file: os.stat_result) -> bool:
