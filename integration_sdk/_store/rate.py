@@ -17,13 +17,14 @@ from typing import Final
 
 from attrs import define, field
 
-from integration_sdk._store.sql import LONGEST_PAUSE, POSTGRES, Database, Texts, texts
+from integration_sdk._store.sql import POSTGRES, Database, Texts, texts
 from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
 
 logger = logging.getLogger("integration_sdk.store")
 
 HANDFUL: Final = 0.05  # seconds of the limit that one trip may reserve: at 100 a second, 5 slots
 LONGEST_TRIP: Final = 1.0  # seconds of the limit besides, if the last trip took so long
+LONGEST_PAUSE: Final = 60.0  # seconds for which one refusal may pause it
 EXPIRES: Final = 0.25  # seconds after its time at which a slot is void
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple, Protocol
 VERSION: Final = 1  # of the tables
 PORTION: Final = 500  # rows that one statement claims, at most
 READ_AT_ONCE: Final = 5_000  # rows that one statement reads of all, so that it ends in time
-LONGEST_PAUSE: Final = 60.0  # seconds for which one refusal may pause a shared rate
 
 Statement = tuple[str, Sequence[object]]
 """A text and its parameters, ``$1`` first."""
@@ -92,8 +91,7 @@ CREATE TABLE earlier_keys (
     key text NOT NULL, scope text NOT NULL, id text NOT NULL, PRIMARY KEY (key, scope)
 );
 CREATE TABLE rates (
-    name text PRIMARY KEY, next_at {{float}} NOT NULL, paused_until {{float}} NOT NULL,
-    seen {{float}} NOT NULL
+    name text PRIMARY KEY, next_at {{float}} NOT NULL, paused_until {{float}} NOT NULL
 )"""
 
 _NEW: Final = """
@@ -125,9 +123,6 @@ _ROW: Final = "document, state, ghosts, version, holder, payload, number"
 _READ: Final = f"SELECT {_ROW} FROM pushes WHERE scope = $1 AND "
 _AMONG: Final = "IN (SELECT value FROM {texts}"
 _IS_ALIVE: Final = "until > {now}"
-# By the database's clock; one that steps back takes the times on record along.
-_BACK: Final = "greatest(0, rate.seen - {now})"
-_PAUSED: Final = f"least(rate.paused_until - {_BACK}, {{now}} + {LONGEST_PAUSE})"
 
 
 class Texts(NamedTuple):
@@ -180,19 +175,16 @@ class Texts(NamedTuple):
     bury: str = "DELETE FROM workers WHERE holder = $1 OR until < {now} - 600"
     tell: str = "SELECT pg_notify(current_schema(), value) FROM {texts}($1)"
     # name, count, interval, span of a burst -> seconds until the first slot
-    reserve: str = f"""
-        INSERT INTO rates AS rate
-        VALUES ($1, {{now}} - $4::float8 + $2 * $3::float8, 0, {{now}})
-        ON CONFLICT (name) DO UPDATE SET
-            next_at = $2 * $3::float8
-                + greatest(rate.next_at - {_BACK}, {_PAUSED}, {{now}} - $4::float8),
-            paused_until = {_PAUSED}, seen = {{now}}
-        RETURNING next_at - $2 * $3::float8 - {{now}}"""
+    reserve: str = """
+        INSERT INTO rates AS rate VALUES ($1, {now} - $4::float8 + $2 * $3::float8, 0)
+        ON CONFLICT (name) DO UPDATE SET next_at = $2 * $3::float8
+            + greatest(rate.next_at, rate.paused_until, {now} - $4::float8)
+        RETURNING next_at - $2 * $3::float8 - {now}"""
     # name, seconds
-    pause: str = f"""
-        INSERT INTO rates AS rate VALUES ($1, 0, {{now}} + $2::float8, {{now}})
-        ON CONFLICT (name) DO UPDATE SET next_at = rate.next_at - {_BACK},
-            paused_until = greatest({_PAUSED}, {{now}} + $2::float8), seen = {{now}}"""
+    pause: str = """
+        INSERT INTO rates AS rate VALUES ($1, 0, {now} + $2::float8)
+        ON CONFLICT (name) DO UPDATE
+            SET paused_until = greatest(rate.paused_until, excluded.paused_until)"""
 
 
 def texts(words: Words) -> Texts:
