@@ -22,7 +22,7 @@ from benchmarks.peers._frame import Job, pulls
 from integration_sdk import Client, Pull, UnitReceipt
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.reader import open_sink
-from integration_sdk._pull.unit import Place, Unit
+from integration_sdk._pull.unit import Unit
 from integration_sdk._records import columns
 
 LOADED = (Pull, columns)
@@ -101,7 +101,7 @@ class _Writer:
         sink = open_sink(PullOptions(data_types=["invoices"], to=to, format=format_))
         await sink.open()
         receipt = UnitReceipt(company_id="company", company="company", data_type="invoices")
-        unit = Unit(Place("invoices", "company"), receipt)
+        unit = Unit(receipt)
         await sink.begin(unit, full=False)
         return cls(sink, unit)
 

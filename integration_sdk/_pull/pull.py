@@ -22,7 +22,7 @@ from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, UnitReader, open_sink, read_here
 from integration_sdk._pull.sql import SqlSink
-from integration_sdk._pull.unit import Place, PullProgress, Receipt, Unit, UnitReceipt
+from integration_sdk._pull.unit import PullProgress, Receipt, Unit, UnitReceipt
 from integration_sdk.errors import (
     ConfigurationError,
     Conflict,
@@ -159,8 +159,9 @@ class Pull:
         id_, name = company["id"], str(company.get("name") or company["id"])
         receipt = UnitReceipt(company_id=id_, company=name, data_type=data_type)
         is_linked = company.get("dataConnections") != []
+        whole = Unit(receipt, is_linked)
         if not self._is_below_connection(data_type):
-            return [Unit(Place(data_type, id_), receipt, is_linked)]
+            return [whole]
         books, units = Company(self._context, companyId=id_), []
         try:
             connections = [one["id"] async for one in books.connections.list()]
@@ -171,19 +172,19 @@ class Pull:
                     accounts = [one["id"] async for one in listed]
                 for account_id in accounts:
                     own = evolve(receipt, connection_id=connection_id, account_id=account_id)
-                    units.append(Unit(Place(data_type, id_, connection_id, account_id), own))
+                    units.append(Unit(own))
         except NotFound:  # a service that lists no connections has them below the company
-            return [Unit(Place(data_type, id_), receipt, is_linked)]
+            return [whole]
         except Conflict:
             units = []
+        except ENDS_RUN:
+            raise
         except IntegrationError as error:
-            if isinstance(error, ENDS_RUN):
-                raise
             receipt.error = error
-            return [Unit(Place(data_type, id_), receipt)]
+            return [whole]
         if not units:
             receipt.skipped = "not ready" if is_linked else "not linked"
-        return units or [Unit(Place(data_type, id_), receipt)]
+        return units or [whole]
 
     def _is_below_connection(self, data_type: str) -> bool:
         is_below = self._context.dialect.is_below_connection(data_type)

@@ -155,7 +155,6 @@ class Unit:
         pager: What is being read.
     """
 
-    place: Place
     receipt: UnitReceipt
     is_linked: bool = True
     state: State = Factory(State)
@@ -164,6 +163,11 @@ class Unit:
     session: int = 0
     begun: bool = False
     pager: Any = None
+
+    @property
+    def place(self) -> Place:
+        one = self.receipt
+        return Place(one.data_type, one.company_id, one.connection_id, one.account_id)
 
 
 def clean(items: list[bytes]) -> int:

@@ -106,7 +106,7 @@ class Lists:
         query = request.query
         for name, sign, text in _COMPARED.findall(query.get("query", "")):
             compare, moment = _COMPARE[sign], _moment(text)
-            rows = [row for row in rows if compare(_moment(row.get(name)), moment)]
+            rows = [row for row in rows if row.get(name) and compare(_moment(row[name]), moment)]
         if order := query.get("orderBy"):
             rows = sorted(rows, key=lambda row: _moment(row.get(order.lstrip("-"))))
         number, size = int(query.get("page", 1)), int(query.get("pageSize", 100))
