@@ -9,7 +9,6 @@ else is a warning, because only the platform can tell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +19,6 @@ from integration_sdk._options.render import FormControl, render_form, render_sch
 from integration_sdk._records.codec import decode_json, encode_record, encode_value
 from integration_sdk.errors import InvalidRecord
 from integration_sdk.models import Problem, ProblemCode, PropertyDescription
-
-MOST_SUGGESTIONS = 20
-"""Problems of one record that come with what was probably meant; it may have thousands of lines."""
-MOST_NAMES = 1000
-"""Names that are searched for it; a list of choices, such as accounts, may have thousands."""
 
 
 def refuse(problems: list[Problem]) -> None:
@@ -110,7 +104,7 @@ class _Check:
                 self.value(known, value, f"{prefix}{name}")
             elif field.members and value is not None:  # generated clients write all, as null
                 known_names = {member.casefold(): member for member in field.members}
-                end = self._end(name, known_names)
+                end = _end(name, known_names)
                 words = f"{_shown(name)} is not listed for {field.label} and may be dropped{end}"
                 self._add(f"{prefix}{name}", ProblemCode.UNLISTED, words, is_error=False)
         for name, member in field.members.items():
@@ -146,24 +140,18 @@ class _Check:
 
     def _no_choice(self, field: Field, choices: Choices, value: Any, path: str) -> None:
         must = "must" if choices.closed else "should"
-        end = self._end(str(value), choices.spellings)
+        end = _end(str(value), choices.spellings)
         words = f"{field.label} {must} be {_any_of(choices)}, not {_shown(value)}{end}"
         self._add(path, ProblemCode.NOT_A_CHOICE, words, is_error=choices.closed)
 
-    def _end(self, wrong: str, right: Mapping[str, Any]) -> str:
-        """Return the end of a sentence, with the value probably meant, if there is time to search.
-
-        A search takes some milliseconds. *right* has casefolded keys.
-        """
-        name = wrong.casefold()
-        near = [name] if name in right else []
-        has_time = len(self.problems) < MOST_SUGGESTIONS and len(right) <= MOST_NAMES
-        if not near and len(wrong) <= 100 and has_time:
-            near = get_close_matches(name, right, n=1)
-        return f"; did you mean {_shown(right[near[0]])}?" if near else "."
-
     def _add(self, path: str, code: ProblemCode, words: str, *, is_error: bool = True) -> None:
         self.problems.append(Problem(path, code, words, is_error))
+
+
+def _end(wrong: str, right: Mapping[str, Any]) -> str:
+    """Return the end of a sentence; *right* says what is meant by a label, or in another case."""
+    meant = right.get(wrong.casefold())
+    return "." if meant is None else f"; did you mean {_shown(meant)}?"
 
 
 def _shown(value: Any) -> str:
