@@ -68,16 +68,6 @@ def test_the_order_stays_while_others_give_up() -> None:
     assert order_of(limiter, first) == waiting[::1000]
 
 
-def test_a_company_keeps_to_its_places() -> None:
-    """10 at once for one company, whatever the service's window holds; others go on."""
-    limiter = Limiter(least, limit=100)
-
-    assert [limiter.enter(asking("a"), 0.0) for _ in range(12)] == [True] * 10 + [False] * 2
-    other = asking("b")
-    limiter.enter(other, 0.0)
-    assert limiter.ready(0.0) == [other]
-
-
 @pytest.mark.parametrize(("served", "places"), [(0, 10), (15, 15), (12, 12)])
 def test_who_else_was_refused_tells_what_is_limited(served: int, places: int) -> None:
     """All of 20 refused: half of them go on. Some served: just as many are allowed at once."""
@@ -157,20 +147,6 @@ def test_a_closed_gate_lets_one_probe_through_at_a_time() -> None:
     assert limiter.ready(3.6) == waiting[1:2]
 
 
-def test_a_probe_that_a_company_refuses_is_followed_at_once() -> None:
-    """It says nothing about the service, so another company's need not wait for it."""
-    limiter = Limiter(least, limit=100)
-    (one,) = of(limiter, "a")
-    two = asking("b")
-    limiter.refused(one, refusal(floor=1), 0.5)
-    limiter.enter(one, 0.5)
-    (probe,) = limiter.ready(1.5)
-    limiter.enter(two, 1.5)
-
-    limiter.refused(probe, refusal(floor=1, company_only=True), 1.6)
-    assert limiter.ready(1.6) == [two]
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_one_too_many_closes_no_gate(status: int) -> None:
     """A refusal that names no time, while others are answered; a 429 takes a place away."""
@@ -184,17 +160,6 @@ def test_one_too_many_closes_no_gate(status: int) -> None:
     assert (int(limiter.service.size) < places) is (status == 429)
     limiter.refused(some[2], refusal(503, floor=1), 1.0)
     assert limiter.service.closed_by is not None
-
-
-def test_a_closed_gate_names_its_answer_to_calls_that_cannot_wait() -> None:
-    """A deadline before the gate opens is known to be hopeless at once."""
-    limiter = Limiter(least, limit=100)
-    (first,) = of(limiter, "a")
-    closing = refusal(503, floor=60)
-    limiter.refused(first, closing, 0.0)
-
-    assert limiter.closed_by(asking(), until=30) is closing
-    assert limiter.closed_by(asking(), until=100) is None
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -117,6 +117,7 @@ WORLDS: Mapping[str, tuple[Callable[[], Rule], float, int]] = {
     "small bucket, no time named": (lambda: Bucket(100, 10, None), 20, 35),
     "each company": (lambda: per_company(lambda: Bucket(10, 10), "0123456789"), 12, 33),
     "ten at once": (lambda: at_once(10, "1"), 10, 27),
+    "thirty at once, no time named": (lambda: at_once(30, None), 3, 27),
     "one company": (lambda: per_company(lambda: Bucket(100, 10), "0"), 5, 14),
 }
 
@@ -137,24 +138,6 @@ async def test_a_crowd_loses_no_call(world: str) -> None:
     assert Counter(statuses) == {200: 1000}
     assert now() <= most_seconds
     assert session.stats().throttled == service.count(429) <= most_refused
-    await session.aclose()
-
-
-@pytest.mark.parametrize(("limit", "told"), [(10, "1"), (30, None)])
-async def test_a_hidden_concurrency_limit_is_found(limit: int, told: str | None) -> None:
-    """Within 5 seconds; from then on at most 3 per cent are refused, and most places are used."""
-    service = VirtualService(at_once(limit, told))
-    session = virtual_session(service)
-
-    async def works() -> None:
-        while now() < 20:
-            await session.send(read(), CallOptions())
-
-    await asyncio.gather(*(works() for _ in range(100)))
-
-    refused, served = service.count(429, 5, 20), service.count(200, 5, 20)
-    assert refused <= 0.03 * (refused + served)
-    assert served >= 0.5 * 15 * limit / service.latency
     await session.aclose()
 
 
@@ -258,13 +241,13 @@ async def test_processes_share_a_limit(processes: int, told: str | None, latency
     served = [0] * processes
 
     async def works(process: int) -> None:
-        while now() < 60:
+        while now() < 40:
             outcome = await outcome_of(sessions[process], read())
             served[process] += outcome == 200
 
     await asyncio.gather(*(works(process) for process in range(processes) for _ in range(20)))
 
-    assert sum(served) >= 0.95 * 100 * 60
+    assert sum(served) >= 0.95 * 100 * 40
     assert min(served) >= 0.5 * sum(served) / processes
     assert service.count(429) <= 0.05 * sum(served)
     for session in sessions:
@@ -284,13 +267,13 @@ async def test_one_refused_company_holds_up_no_other(
     served: Counter[str] = Counter()
 
     async def works(company: str) -> None:
-        while now() < 10:
+        while now() < 8:
             outcome = await outcome_of(session, read(company_id=company))
             served[company] += outcome == 200
 
     await asyncio.gather(*(works(company) for company in "abcde" for _ in range(20)))
 
-    assert sum(served[company] for company in "bcde") >= 0.9 * 7000
+    assert sum(served[company] for company in "bcde") >= 0.9 * 5600
     assert service.count(429) <= 500
     await session.aclose()
 
