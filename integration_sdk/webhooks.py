@@ -21,11 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from integration_sdk import _checks
-from integration_sdk._notifications import Inbox
-from integration_sdk.errors import ConfigurationError
+from integration_sdk._notifications import read_notification, same, signed_id
+from integration_sdk.errors import ConfigurationError, MalformedResponse
 
 logger = logging.getLogger(__name__)
 
+LARGEST_BODY: Final = 262_144  # bytes; published notifications have less than 2,000
+MOST_IDS: Final = 10_000  # remembered, so that a repeated notification is recognized
 _SECRET: Final = re.compile(
     r"whsec_((?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]{2}(?:==|[A-Za-z0-9+/](?:=|[A-Za-z0-9+/])))"
 )
@@ -69,9 +71,9 @@ class Receiver:
                 "pass secrets=[...] or authorization=[...] to verify notifications, "
                 "or allow_unverified=True to accept them from anybody"
             )
-        self._inbox = Inbox(keys, shared)
-        self._notify = notify
-        self._clock = clock
+        self._secrets, self._shared = keys, shared
+        self._notify, self._clock = notify, clock
+        self._ids: dict[str, None] = {}  # of earlier deliveries, oldest first
 
     def __repr__(self) -> str:
         return "<Receiver of notifications>"
@@ -88,7 +90,7 @@ class Receiver:
             body: The bytes as received; a signature covers each of them.
         """
         lower = {name.lower(): value for name, value in headers.items()}
-        status, reason, key = self._inbox.judge(lower, body, now=self._clock())
+        status, reason, key = self._judge(lower, body)
         level = logging.DEBUG if status < 400 else logging.WARNING
         logger.log(level, "notification answered %d: %s", status, reason)
         if key is not None:
@@ -97,6 +99,36 @@ class Receiver:
             except Exception:  # the delivery is fine; repeating it would not help
                 logger.exception("notify failed; the push is polled as usual")
         return status
+
+    def _judge(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str, str | None]:
+        """Return the status to answer, the reason for the log, and the push to poll, if any."""
+        if len(body) > LARGEST_BODY:
+            return 400, f"over {LARGEST_BODY} bytes", None
+        signed = signed_id(headers, body, self._secrets, self._clock())
+        if signed is None and not self._is_authorized(headers.get("authorization", "")):
+            return 401, "no valid signature or Authorization", None
+        try:
+            key, own_id = read_notification(body)
+        except MalformedResponse:
+            return 400, "no JSON object", None
+        if key is None:
+            return 204, "about no push", None
+        # Only a signature vouches for the header's id.
+        if self._is_repeated(signed or own_id):
+            return 204, "came before", None
+        return 204, "accepted", key
+
+    def _is_authorized(self, given: str) -> bool:
+        matches = [same(value, given) for value in self._shared]  # all: timing reveals nothing
+        return any(matches) or not (self._secrets or self._shared)
+
+    def _is_repeated(self, message_id: str | None) -> bool:
+        if message_id is None or message_id in self._ids:
+            return message_id is not None
+        self._ids[message_id] = None
+        if len(self._ids) > MOST_IDS:
+            del self._ids[next(iter(self._ids))]
+        return False
 
 
 def _listed(name: str, values: Any) -> Sequence[str]:

@@ -23,18 +23,18 @@ FAULTS: Final[dict[str, Fault]] = {
         "signed_id",
     ),
     "a repeated notification counts twice": Fault(
-        "_notifications.py",
+        "webhooks.py",
         "self._ids[message_id] = None",
         "pass",
         "webhooks",
-        "Inbox._is_repeated",
+        "Receiver._is_repeated",
     ),
     "an unsigned id silences a push": Fault(
-        "_notifications.py",
+        "webhooks.py",
         "signed or own_id",
         'headers.get("webhook-id", own_id)',
         "webhooks",
-        "Inbox.judge",
+        "Receiver._judge",
     ),
     "an empty secret": Fault(
         "webhooks.py",

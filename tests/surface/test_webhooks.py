@@ -21,9 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from integration_sdk._notifications import LARGEST_BODY, MOST_IDS
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.webhooks import Receiver
+from integration_sdk.webhooks import LARGEST_BODY, MOST_IDS, Receiver
 
 GUIDE = Path(__file__).parents[2] / "integration_sdk/docs/guides/notifications.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
