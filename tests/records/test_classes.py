@@ -38,34 +38,24 @@ def attrs_class(kind: Any) -> Any:
     return attrs.make_class("Attrs", {"some_field": attrs.field(type=kind)}, frozen=True)
 
 
-def dataclass(kind: Any) -> Any:
-    return dataclasses.make_dataclass("Data", [("some_field", kind)])
-
-
-def typed_dict(kind: Any) -> Any:
-    return TypedDict("Typed", {"someField": kind})  # type: ignore[operator]  # made at run time
-
-
-def snake_dict(kind: Any) -> Any:
-    return TypedDict("Snake", {"some_field": kind})  # type: ignore[operator]  # made at run time
-
-
-def struct(kind: Any) -> Any:
-    return msgspec.defstruct("Structed", [("some_field", kind)], rename="camel")
-
-
-def snake_struct(kind: Any) -> Any:
-    return msgspec.defstruct("SnakeStruct", [("some_field", kind)])
-
-
 def model(kind: Any) -> Any:
     config = pydantic.ConfigDict(alias_generator=to_camel, populate_by_name=True)
     return pydantic.create_model("Model", __config__=config, some_field=(kind, ...))
 
 
-CLASSES = [attrs_class, dataclass, typed_dict, snake_dict, struct, snake_struct, model]
-MADE = [attrs_class, dataclass, snake_struct]
+MADE: dict[str, Callable[[Any], Any]] = {
+    "attrs": attrs_class,
+    "dataclass": lambda kind: dataclasses.make_dataclass("Data", [("some_field", kind)]),
+    "snake_struct": lambda kind: msgspec.defstruct("Snake", [("some_field", kind)]),
+}
 """Those that cattrs reads, and no type of JSON is coerced for."""
+CLASSES = MADE | {
+    "struct": lambda kind: msgspec.defstruct("Camel", [("some_field", kind)], rename="camel"),
+    "typed_dict": lambda kind: TypedDict("Typed", {"someField": kind}),  # type: ignore[operator]  # made at run time
+    "pydantic": model,
+}
+every_class = pytest.mark.parametrize("make", CLASSES.values(), ids=CLASSES)
+made_by_cattrs = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 NOON = datetime(2024, 5, 31, 12, tzinfo=UTC)
 
 READ: list[tuple[Any, str, Any]] = [
@@ -134,7 +124,7 @@ def field_of(item: Any) -> Any:
     return item.some_field
 
 
-@pytest.mark.parametrize("make", CLASSES)
+@every_class
 @pytest.mark.parametrize(("kind", "text", "value"), READ)
 def test_any_class_reads_any_field(
     make: Callable[[Any], Any], kind: Any, text: str, value: Any
@@ -145,7 +135,7 @@ def test_any_class_reads_any_field(
     assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize("make", MADE)
+@made_by_cattrs
 @pytest.mark.parametrize(("kind", "text", "value"), READ_BY_CATTRS)
 def test_classes_read_digits_dates_and_classes(
     make: Callable[[Any], Any], kind: Any, text: str, value: Any
@@ -156,7 +146,7 @@ def test_classes_read_digits_dates_and_classes(
     assert found == value or tuple(found) == tuple(value)
 
 
-@pytest.mark.parametrize("make", MADE)
+@made_by_cattrs
 @pytest.mark.parametrize(("kind", "text"), REFUSED)
 def test_nothing_is_coerced(make: Callable[[Any], Any], kind: Any, text: str) -> None:
     """What has another type is an error that says where."""
@@ -169,7 +159,7 @@ def test_nothing_is_coerced(make: Callable[[Any], Any], kind: Any, text: str) ->
     assert path.startswith("$")
 
 
-@pytest.mark.parametrize("make", [one for one in CLASSES if one is not snake_dict])
+@every_class
 @pytest.mark.parametrize(("kind", "text", "value"), READ)
 def test_what_was_read_is_written_as_it_was(
     make: Callable[[Any], Any], kind: Any, text: str, value: Any
@@ -263,7 +253,7 @@ def test_more_kinds_of_classes() -> None:
     assert read(Partial, '{"id":"1","dueDate":"2024-05-31"}')["due_date"] == date(2024, 5, 31)
 
 
-@pytest.mark.parametrize("make", [lambda kind: None, attrs_class, dataclass, snake_struct, struct])
+@pytest.mark.parametrize("make", [lambda _: None, *MADE.values(), CLASSES["struct"]])
 def test_fractions_without_annotation(make: Callable[[Any], Any]) -> None:
     """Are floats, or Decimals if the list says so."""
     text = '{"someField":{"a":[0.10]}}'

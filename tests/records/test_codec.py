@@ -16,7 +16,6 @@ from integration_sdk._records import codec, shapes
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import (
     ErrorBody,
-    ListPage,
     PushOperation,
     PushStatus,
 )
@@ -84,13 +83,6 @@ def test_an_operation_can_be_stored_and_answered_as_json() -> None:
         assert read == operation
         assert (read.status, read.raw_status) == (PushStatus.UNKNOWN, "Parked")
         assert msgspec.json.encode(read, order="deterministic") == written
-
-
-def test_a_page_can_be_stored_and_read_back_as_json() -> None:
-    """With what its items are read into, or plain."""
-    page = ListPage(results=[{"id": "1"}], page_number=1, page_size=100, total_results=1)
-
-    assert msgspec.json.decode(msgspec.json.encode(page), type=ListPage[dict[str, str]]) == page
 
 
 @settings(max_examples=60)

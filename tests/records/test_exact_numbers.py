@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk._store.row import Lane
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
-from tests.support.push_support import Journal, coordinator, leave_behind
-from tests.support.rows import new_row
+from tests.support.push_support import coordinator
 from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
@@ -75,25 +72,6 @@ async def test_every_operation_has_the_numbers_asked_for(
     assert len(seen) == 3 + 2 + 6
     assert {kind_of(one) for one in seen} == {kind}
     assert (kind_of(exact), kind_of(plain)) == (Decimal, float)
-
-
-@pytest.mark.parametrize(("exact", "kind"), [(True, Decimal), (False, float)])
-async def test_a_recovered_record_has_the_numbers_asked_for(
-    journal: Journal | Path, exact: bool, kind: type
-) -> None:
-    """What an earlier run left shows its record as the client reads numbers, and is sent whole."""
-    body = b'{"amount":12.10}'
-    lane = Lane("company", "books", "invoices")
-    await leave_behind(journal, new_row(lane, body, id="i", reference="r"))
-    service, sent = Service(), list[bytes]()
-    service.answer = lambda request: sent.append(request.body)
-    numbers = "decimal" if exact else "float"
-    async with coordinator(service, numbers=numbers, journal=journal) as pushes:
-        outcomes = [await push for push in pushes.recovered]
-
-    assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS]
-    assert set(kinds(outcomes[0].request.record)) == {kind}
-    assert body in sent
 
 
 @pytest.mark.parametrize("natural_key", [None, "currencyRate"])

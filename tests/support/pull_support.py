@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import operator
 import random
@@ -197,9 +196,7 @@ def records_in(part: Path) -> list[Record]:
         rows: list[Record] = pq.ParquetFile(part).read().to_pylist()
         rows = [{name: _plain(value) for name, value in row.items()} for row in rows]
     else:
-        data = part.read_bytes()
-        data = gzip.decompress(data) if part.suffix == ".gz" else data
-        rows = [json.loads(line) for line in data.splitlines()]
+        rows = [json.loads(line) for line in part.read_bytes().splitlines()]
     return [{"company": company[1], **row} for row in rows]
 
 
