@@ -58,13 +58,16 @@ async def demo(*, invoices: _Count = 20_000, pushes: _Count = 500) -> None:
         except* IntegrationError as failed:
             raise failed.exceptions[0] from None
         stats = client.stats()
-    rows = [*streaming.result(), *pushing.result(), ("requests", f"{stats.attempts:,}")]
-    rows += [
+    rows = [
+        *streaming.result(),
+        *pushing.result(),
+        ("requests", f"{stats.attempts:,}"),
         ("  answered 429", f"{stats.throttled:,}"),
         ("  answered 503", f"{stats.unavailable:,}"),
+        ("waits", f"{stats.waits:,}, {stats.waited:,.0f} s for all calls together"),
+        ("wall time", f"{time.monotonic() - began:.2f} s"),
     ]
-    rows += [("waits", f"{stats.waits:,}, {stats.waited:,.0f} s for all calls together")]
-    show_table("What happened", [*rows, ("wall time", f"{time.monotonic() - began:.2f} s")])
+    show_table("What happened", rows)
 
 
 async def _stream(client: Client, live: Progress, company: str, most: int) -> list[tuple[str, str]]:

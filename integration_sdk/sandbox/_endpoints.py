@@ -235,7 +235,7 @@ def get_info(service: Service, call: Call) -> Answer:
 
 @route(f"POST {C}/data/all")
 def refresh_all(service: Service, call: Call) -> Answer:
-    connection = _first_connection(service, call)
+    connection = service.connection(call.names["companyId"])
     for kind in DATA_TYPES:
         service.refresh(connection, option_name(kind))
     return Answer(204)
@@ -247,10 +247,7 @@ def refresh(service: Service, call: Call) -> Answer:
     kind, named = list_name(call.names["dataType"]), call.param("connectionId")
     if kind not in DATA_TYPES:
         raise not_found(f"there is no data type {kind}")
-    if named:
-        connection = service.connection(call.names["companyId"], named)
-    else:
-        connection = _first_connection(service, call)
+    connection = service.connection(call.names["companyId"], named)
     return answer(service.refresh(connection, option_name(kind)).body(call.now))
 
 
@@ -292,13 +289,6 @@ def _company(service: Service, call: Call) -> Company:
 
 def _connection(service: Service, call: Call) -> Connection:
     return service.connection(call.names["companyId"], call.names["connectionId"])
-
-
-def _first_connection(service: Service, call: Call) -> Connection:
-    company = _company(service, call)
-    if not company.connections:
-        raise Refused(409, "Conflict: the company is not linked")
-    return company.connections[0]
 
 
 def _records(service: Service, call: Call) -> DataSet:

@@ -224,9 +224,6 @@ class Company:
             connections=connections,
         )
 
-    def connection(self, connection_id: str) -> Connection | None:
-        return next((one for one in self.connections if one.id == connection_id), None)
-
 
 def new_company(number: int, chance: random.Random, created: float, *, linked: bool) -> Company:
     """The *number*-th company from the start, connected to every platform if *linked*."""

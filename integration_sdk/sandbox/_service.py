@@ -176,11 +176,17 @@ class Service:
             raise not_found(f"there is no company {company_id}")
         return self.companies[company_id]
 
-    def connection(self, company_id: str, connection_id: str) -> Connection:
-        connection = self.company(company_id).connection(connection_id)
-        if connection is None:
-            raise not_found(f"company {company_id} has no connection {connection_id}")
-        return connection
+    def connection(self, company_id: str, connection_id: str | None = None) -> Connection:
+        """That connection, or 404; without an id the first, or 409 if there is none yet."""
+        connections = self.company(company_id).connections
+        if connection_id is None:
+            if not connections:
+                raise Refused(409, "Conflict: the company is not linked, so no data is ready")
+            return connections[0]
+        for connection in connections:
+            if connection.id == connection_id:
+                return connection
+        raise not_found(f"company {company_id} has no connection {connection_id}")
 
     def data_set(
         self,
@@ -191,16 +197,12 @@ class Service:
     ) -> DataSet:
         """The records of *kind*, or the transactions of a bank account; 404 if there are none.
 
-        Those below a connection are of the first one, unless it is named. 409 until the company
-        has connected a platform.
+        Those below a connection are of the first one, unless it is named.
         """
-        company, kind = self.company(company_id), list_name(kind)
+        connection, kind = self.connection(company_id, connection_id), list_name(kind)
         place = DATA_TYPES[kind].place if kind in DATA_TYPES else "account"
         if place == "account" and account_id is None:
             raise not_found(f"there is no data type {kind}")
-        if connection_id is None and not company.connections:
-            raise Refused(409, f"Conflict: the data set {kind} is not ready")
-        connection = self.connection(company_id, connection_id or company.connections[0].id)
         books = self._books_of(company_id if place == "company" else connection.id)
         if account_id is None:
             return books.data_set(kind)

@@ -11,7 +11,7 @@ import pytest
 
 from integration_sdk import __main__, __version__, cli
 from integration_sdk.sandbox import Connection, Sandbox
-from tests.support.cli_support import here, run
+from tests.support.cli_support import here
 
 LANE = "--company c --connection k --type invoices"
 URL, KEY = "--base-url http://127.0.0.1:9", "--api-key not-to-be-seen"
@@ -172,18 +172,6 @@ def test_without_the_extra_one_line_says_what_to_install(
     assert exited.value.code == 2
     hint = "The command line needs two more packages: pip install 'integration-sdk[cli]'\n"
     assert capsys.readouterr().err == hint
-
-
-async def test_ctrl_c_while_the_command_is_loaded_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Imports are long enough for Ctrl-C; it shows no traceback either."""
-    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    done = await run("--version")
-
-    assert (done.code, done.stderr) == (130, "integration-sdk: interrupted\n")
 
 
 # Companies and options

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,33 +46,6 @@ async def test_ctrl_c_drains_and_says_how_to_go_on(
     assert set(done.statuses) == {"SUCCESS"}
     assert "run the same command again" in done.stderr
     assert (again.code, len(again.lines), posts(sandbox)) == (0, 100, 100)
-
-
-async def test_a_second_ctrl_c_quits_a_run_that_is_blocked(
-    sandbox: Sandbox, books: Connection, tmp_path: Path
-) -> None:
-    """What reads the outcomes has stopped, as a pager does: the loop waits for a full pipe."""
-    source, journal = written(tmp_path / "r", map(invoice, range(3))), tmp_path / "j.db"
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    with suppress(BlockingIOError):
-        while os.write(writing, b" " * 4096):
-            pass
-    os.set_blocking(writing, True)
-    arguments = ["push", str(source), *to(books), "--journal", str(journal)]
-    async with started(*arguments, sandbox=sandbox, stdout=writing) as process:
-        os.close(writing)
-        await until(lambda: posts(sandbox) == 3)
-        async with asyncio.timeout(60):
-            while process.returncode is None:  # one may come before the loop is blocked
-                await asyncio.sleep(0.5)
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGINT)
-        done = await ended(process)
-    os.close(reading)
-
-    assert done.code == 130
-    assert len(sandbox.pushes) == posts(sandbox) == 3
 
 
 async def test_resume_drains_at_ctrl_c_as_push_does(sandbox: Sandbox, tmp_path: Path) -> None:

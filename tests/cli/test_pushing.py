@@ -51,7 +51,6 @@ class Journey:
 ALL = dict.fromkeys(range(1, 5), "SUCCESS")
 JOURNEYS = {
     "all succeed": Journey(0, ALL, 4, "4 SUCCESS in"),
-    "without names": Journey(0, ALL, 4, "4 SUCCESS in", options=()),
     "one fails": Journey(
         1, {**ALL, 1: "FAILED"}, 4, "3 SUCCESS, 1 FAILED",
         fault=lambda sandbox: sandbox.faults.fail_next_push("period \u202e closed"),

@@ -127,6 +127,8 @@ async def test_companies_are_listed_created_and_changed() -> None:
         company = f"/companies/{reads(COMPANY, made)['id']}"
         changed = await sent(http, f"PATCH {company}", b'{"name": "Regulars"}')
         replaced = await sent(http, f"PUT {company}", b'{"name": "Locals"}')
+        newest = await sent(http, "GET /companies?page=1&pageSize=1&orderBy=-modifiedDate")
+        gone, after = await sent(http, f"DELETE {company}"), await sent(http, f"GET {company}")
         some = await sent(http, f"GET {http.company}/connections?page=1&pageSize=100")
         one = await sent(http, f"GET {http.at()}")
         none = await sent(http, f"GET {http.company}/push/{http.first.id}")
@@ -136,7 +138,9 @@ async def test_companies_are_listed_created_and_changed() -> None:
     assert (reads(COMPANY, changed)["name"], changed.body["description"]) == ("Regulars", "x")
     assert (reads(COMPANY, replaced)["name"], replaced.body["description"]) == ("Locals", "")
     assert reads(page_of(CONNECTION), some)["results"][0] == reads(CONNECTION, one)
-    assert reads(ERROR, none, 404)["statusCode"] == 404
+    assert newest.body["results"] == [replaced.body]
+    assert (gone.status, gone.text) == (204, "")
+    assert reads(ERROR, after, 404)["statusCode"] == reads(ERROR, none, 404)["statusCode"] == 404
 
 
 async def test_invoices_are_listed() -> None:

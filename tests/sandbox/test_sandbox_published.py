@@ -32,39 +32,6 @@ async def test_every_route_of_a_dialect_is_answered(dialect: Dialect) -> None:
             assert "no such address" not in reply.text, operation
 
 
-async def test_companies_are_read_changed_and_deleted() -> None:
-    """`GET/PUT/DELETE C` beside `GET/POST /companies`; `orderBy=-modifiedDate`."""
-    async with serving() as http:
-        made = (await http.post("/companies", {"name": "Newcomers", "description": "x"})).body
-        newest = (await http.get("/companies", orderBy="-modifiedDate", pageSize=1)).body
-        path = f"/companies/{made['id']}"
-        changed = (await http.call("PUT", path, json={"name": "Regulars"})).body
-        read = (await http.get(path)).body
-        gone, after = await http.call("DELETE", path), await http.get(path)
-        total = (await http.get("/companies")).body["totalResults"]
-
-    assert newest["results"] == [made]
-    assert (made["name"], read["name"], changed["id"]) == ("Newcomers", "Regulars", made["id"])
-    assert (gone.status, gone.text, after.status, total) == (204, "", 404, 3)
-
-
-async def test_a_record_is_updated() -> None:
-    """`PUT K/push/{dataType}/{recordId}`, full record as body, forceUpdate, deadline."""
-    async with serving() as http:
-        identifier = http.sandbox.data_set(http.first.id, "invoices").ids()[5]
-        path = f"{http.at()}/push/invoices/{identifier}"
-        params = {"forceUpdate": "true", "timeoutInMinutes": "5"}
-        operation = (await http.call("PUT", path, json=DELIVERY, params=params)).body
-        http.sandbox.clock.advance(minutes=1)
-        ended = await http.pushed(operation)
-        page = (await http.get(f"{http.company}/data/invoices", pageSize=10)).body
-
-    assert (operation["status"], operation["timeoutInMinutes"]) == ("Pending", 5)
-    assert (ended["status"], ended["data"]["id"]) == ("Success", identifier)
-    assert page["results"][5]["invoiceNumber"] == "INV-17"
-    assert page["totalResults"] == 250
-
-
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_a_change_of_nothing_fails(method: str) -> None:
     """Of what never was, or is gone before the change ends: Failed, no error of the request."""

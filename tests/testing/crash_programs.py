@@ -75,28 +75,15 @@ with open("out.part", "w") as out:
         print(json.dumps({{"id": row["id"], "modifiedDate": row["modifiedDate"]}}), file=out)
 os.replace("out.part", "out.ndjson")
 """
-LINKS_RIGHTLY: Final = f"""{_SERVICE}
+NEVER_TWICE_ALIKE: Final = f"""{_SERVICE}
 import random
 connection = company["dataConnections"][1]["id"]  # answers at once
-push = f"/companies/{{company['id']}}/connections/{{connection}}/push/"
-
-def there(data_type, name):
-    path = f"/companies/{{company['id']}}/data/{{data_type}}?page=1&pageSize=1000"
-    return {{row[name]: row["id"] for row in call(path)["results"]}}
-
-customers, invoices = there("customers", "customerName"), there("invoices", "invoiceNumber")
-names = [f"customer-{{number}}" for number in range(6)]
-random.shuffle(names)  # so that none has the same id in each round
-for name in names:
-    if name not in customers:
-        record = {{"customerName": name, "status": "Active"}}
-        customers[name] = call(push + "customers", record)["data"]["id"]
-    if f"for {{name}}" not in invoices:
-        record = {{"invoiceNumber": f"for {{name}}", "status": "Submitted", "currency": "GBP",
-            "customerRef": {{"id": customers[name]}},
-            "issueDate": "2024-03-01", "dueDate": "2024-03-31",
-            "lineItems": [{{"description": "Work", "unitAmount": 10, "quantity": 1}}]}}
-        call(push + "invoices", record)
+path = f"/companies/{{company['id']}}/data/suppliers?page=1&pageSize=1000"
+there = {{row["supplierName"] for row in call(path)["results"]}}
+for name in (f"supplier-{{number}}" for number in range(9)):
+    if name not in there:
+        record = {{"supplierName": name, "contactName": str(random.random()), "status": "Active"}}
+        call(f"/companies/{{company['id']}}/connections/{{connection}}/push/suppliers", record)
 """
 IN_DOUBT: Final = """
 import asyncio

@@ -38,7 +38,7 @@ PROGRAMS = {
     "CURSOR_BEFORE_DATA": (("--expect", "out.ndjson"), {"missing"}),
     "APPENDS_AND_RESTARTS": (("--expect", "out.ndjson"), {"doubled"}),
     "EXCHANGES_THE_FILE": (("--expect", "out.ndjson"), set[str]()),
-    "LINKS_RIGHTLY": (("--identity", "invoiceNumber"), set[str]()),
+    "NEVER_TWICE_ALIKE": (("--identity", "supplierName"), set[str]()),
 }
 
 

@@ -14,8 +14,6 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk import Client, OutcomeStatus, PushRequest
-from integration_sdk.sandbox import Sandbox
 from integration_sdk.testing import VirtualTimeLoop, VirtualTimeStalled, run_virtual
 
 pytestmark = pytest.mark.virtual_time
@@ -92,28 +90,6 @@ async def test_the_clock_waits_for_threads() -> None:
     assert now() == 0
     await asyncio.sleep(HOUR)  # what is done holds nothing back
     assert now() == HOUR
-
-
-async def test_a_push_day_passes_with_client_and_sandbox() -> None:
-    """Three hours of pushes, one every 54 seconds, cost no more than their requests."""
-    async with (
-        Sandbox(companies=1, invoices=0) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url, timeout=None) as client,
-        client.coordinator() as pushes,
-    ):
-        books = sandbox.companies[0].connections[0]
-
-        async def day() -> AsyncIterator[PushRequest]:
-            for number in range(200):
-                record = {"supplierName": f"Supplier {number}", "status": "Active"}
-                yield PushRequest(books.company_id, books.id, "suppliers", record)
-                await asyncio.sleep(54)
-
-        ends = [outcome.status async for outcome in pushes.run(day())]
-
-        assert ends == [OutcomeStatus.SUCCESS] * 200
-        assert 3 * HOUR <= now() <= 3 * HOUR + 1
-        assert sandbox.served <= 2.5 * 200
 
 
 @pytest.mark.parametrize(
