@@ -33,13 +33,11 @@ from tests.support.push_support import (
     requests,
     statuses,
 )
-from tests.support.virtual_service import Answer, Service, refusal
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
-LISTS = "GET /companies/c-0/push"
-HOUR, DAY = 3600, 86_400
 
 
 def candidates(outcome: PushOutcome) -> tuple[str, ...]:
@@ -105,20 +103,6 @@ async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
     assert push.key == late.key
     assert push.operation
     assert push.operation.is_final
-
-
-async def test_a_list_that_fails_for_a_moment_is_asked_for_again() -> None:
-    """Without a snapshot a lost answer is IN_DOUBT; half a minute later there is one."""
-    service = fated(None, "lost", "lost", takes=lambda _: 0.0)
-    service.faults = [lambda asked, go_on: refusal(500) if asked.kind == "list" else go_on()]
-    async with coordinator(service) as pushes:
-        await pushed(pushes, request(0))
-        service.faults = []
-        in_doubt = await pushed(pushes, request(1))
-        await asyncio.sleep(31)
-        found = await pushed(pushes, request(2))
-
-    assert (in_doubt.status, found.status) == (IN_DOUBT, SUCCESS)
 
 
 @pytest.mark.parametrize("has_left", [False, True])
@@ -384,16 +368,6 @@ async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
         assert (await pushed(pushes, SECOND)).status is SUCCESS  # long after the search
 
     assert service.count("push") == 2
-
-
-async def test_a_wait_begins_anew_with_the_new_push() -> None:
-    """It does not end while that is being sent, when there is neither a key nor a doubt."""
-    late = Answer.of({"pushOperationKey": "k", "companyId": "c-0", "status": "Success"})
-    late.seconds = 20.0
-    service = fated("swallowed", late)
-
-    async with coordinator(service, in_doubt="resend") as pushes:
-        assert (await pushed(pushes, NUMBERED, wait=35)).status is SUCCESS
 
 
 async def test_a_run_that_has_stopped_sends_nothing_again() -> None:

@@ -28,7 +28,6 @@ from integration_sdk._push.evidence import (
     Finding,
     Judging,
     Listing,
-    in_lane,
     may_resend,
     new_since,
     not_newer,
@@ -218,13 +217,6 @@ def test_what_proves_nothing_is_no_find(listed: list[PushOperation]) -> None:
     assert found(conclude(listed, row(), before=before)) is None
 
 
-def test_without_a_natural_key_a_silent_push_may_be_ours() -> None:
-    """It could turn out to agree as well."""
-    listed = [push("b"), push("a", 1), OLD]
-    assert found(conclude(listed, row())) == "a"
-    assert found(conclude(listed, row(natural_key=None))) is None
-
-
 def test_an_attachment_is_told_by_what_it_changed() -> None:
     """And is no candidate of a record that was lost."""
     changes = [PushChange(type="AttachmentUploaded", record_ref=RecordRef(id="r-1"))]
@@ -265,14 +257,6 @@ def test_new_is_what_stands_above_the_mark(keys: list[int], known: int, whole: b
     )
     assert reaches_back(mark, listing)
     assert not_newer(mark, listing).isdisjoint(fresh)
-
-
-def test_lanes_are_compared_through_the_dialects_names() -> None:
-    """Without case; none given is any."""
-    lane = LANE._replace(data_type="accounts")
-    assert in_lane(push("a", data_type="ChartOfAccounts".replace("C", "c")), lane, DOCUMENT)
-    assert in_lane(push("a", data_type=None, data_connection_id=None), lane, DOCUMENT)
-    assert not in_lane(push("a", data_type="bills"), lane, DOCUMENT)
 
 
 def test_only_one_case_is_sent_again() -> None:

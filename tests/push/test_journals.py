@@ -158,20 +158,6 @@ async def test_what_is_in_doubt_stays_on_record(
     assert service.count("push") == 5
 
 
-async def test_recovery_looks_for_what_was_in_doubt(journal: AJournal) -> None:
-    """A push that turned up since the last run is found before it is called IN_DOUBT again."""
-    service = fated(None, "swallowed")
-    outcomes = await run_once(service, [named(0), named(1)], journal=journal)
-    assert statuses(outcomes) == {SUCCESS: 1, IN_DOUBT: 1}
-    service.add(record={"number": 1})
-    await asyncio.sleep(10)
-
-    async with coordinator(service, journal=journal) as pushes:
-        (recovered,) = pushes.recovered
-        assert statuses([await pushed(pushes, named()), await recovered]) == {SUCCESS: 2}
-    assert service.count("push") == 2
-
-
 # A journal that breaks
 
 

@@ -373,15 +373,6 @@ async def test_a_list_that_lacks_something_is_made_up_for(
     assert now() < seconds
 
 
-async def test_data_is_fetched_singly_where_a_list_lacks_it(connect: Connect) -> None:
-    """A waiter gets ``data`` even where the list of pushes does not hold it."""
-    service = Service(list_has_data=False)
-    ended = await wait_for_many(await connect(service), service, 10)
-
-    assert all(operation.data and "id" in operation.data for operation in ended)
-    assert 10 <= service.count("get") <= 13
-
-
 # JSON that cannot be read
 
 ODD = {

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from integration_sdk import Dialect, PushRequest
 from integration_sdk._http.requests import Phase
-from integration_sdk._push.outcomes import to_row
 from integration_sdk._push.table import (
     TABLE,
     Event,
@@ -125,12 +123,3 @@ def test_an_address_that_takes_no_requests_refuses() -> None:
 
     assert classify(moved, key_is_known=False) is Event.REFUSED
     assert classify(moved, key_is_known=False, replay=True) is Event.LOST
-
-
-def test_only_creates_have_an_idempotency_key() -> None:
-    """The service honours keys of creates alone."""
-    for record_id, delete in ((None, False), ("r", False), ("r", True)):
-        record: dict[str, Any] | None = None if delete else {}
-        request = PushRequest(*LANE, record, record_id=record_id, delete=delete)
-        made, _ = to_row(Dialect.published(), request, "i", "k")
-        assert made.idempotency_key == (None if record_id else "k")

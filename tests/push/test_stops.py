@@ -362,16 +362,13 @@ async def seconds_of_others(pushes: Coordinator, companies: int, refused: Sequen
     return now() - began
 
 
-@pytest.mark.parametrize(
-    ("companies", "count", "knows"), [(20, 1, False), (20, 1, True), (3, 2, False)]
-)
+@pytest.mark.parametrize(("companies", "count"), [(20, 1), (3, 2)])
 async def test_other_companies_do_not_notice_that_some_are_refused(
-    companies: int, count: int, knows: bool, connect: Connect
+    companies: int, count: int, connect: Connect
 ) -> None:
     """One of twenty costs the others a fifth of their time at most, two of three some seconds.
 
-    So it is for a client's first pushes, and for one that knows what the service takes. A company
-    that is refused is asked again in growing pauses, not each time that others are served.
+    One that is refused is asked again in growing pauses, not each time that others are served.
     """
     service = Service(lambda _: 0.5, latency=0.05)
     refused = [f"c-{number}" for number in range(count)]
@@ -381,7 +378,7 @@ async def test_other_companies_do_not_notice_that_some_are_refused(
     service.answer = lambda one: (
         refusal(429) if one.kind == "push" and one.company in refused else None
     )
-    client, before = client if knows else await connect(service), service.count("push")
+    client, before = await connect(service), service.count("push")
     async with client.coordinator(leave="detach") as pushes:
         took = await seconds_of_others(pushes, companies, refused)
 

@@ -212,16 +212,6 @@ async def test_what_is_refused_is_a_422_with_its_reasons(store_shop: StoreShop) 
     assert "amount must be positive" in failed[1]["reasons"][0]
 
 
-@pytest.mark.parametrize(("reference", "body"), [(None, DELIVERY), ("order-1", [1])])
-@pytest.mark.integration_sandbox(companies=1)
-async def test_a_request_that_is_wrong_sends_nothing(
-    store_shop: StoreShop, reference: str | None, body: object
-) -> None:
-    """No reference, and a record that is none."""
-    assert (await store_shop.push(reference, body))[0] == 422
-    assert store_shop.sandbox.count("POST", "/push/") == 0
-
-
 @pytest.mark.parametrize("slow", ["answer", "push", "pause"])
 @pytest.mark.integration_sandbox(companies=1)
 async def test_a_service_that_is_slow_keeps_no_caller(store_shop: StoreShop, slow: str) -> None:
