@@ -65,7 +65,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "help shows how a company is made": Fault(
         "_handed_out.py",
-        "Signature([Parameter('self', Parameter.POSITIONAL_ONLY)])",
+        "Signature([Parameter('self', Parameter.POSITIONAL_OR_KEYWORD)])",
         "None",
         "public_parts",
         "handed_out",
