@@ -349,26 +349,14 @@ class History:
                 self.records.append(evolve(self.records[-1], reference=reference))
                 continue
             kind, lane = dice.random(), (dice.choice(companies), "books")
+            facts: dict[str, Any] = {"record_id": "rec-1" if kind < 0.2 else None}
+            record = {"invoiceNumber": f"INV-{number}", "amount": 10.5 + number, "lines": [{}]}
             if kind < 0.1:
-                file = (f"{number}.pdf", f"file {number}".encode())
-                request = PushRequest(
-                    *lane, "bills", None, reference=reference, record_id="rec-1", attach=file
-                )
-            else:
-                record = {
-                    "invoiceNumber": f"INV-{number}",
-                    "amount": 10.5 + number,
-                    "lines": [{"n": 1}],
-                }
-                request = PushRequest(
-                    *lane,
-                    dice.choice(["invoices", "bills"]),
-                    record,
-                    reference=reference,
-                    natural_key="invoiceNumber" if weather.natural else None,
-                    record_id="rec-1" if kind < 0.2 else None,
-                )
-            self.records.append(request)
+                facts["attach"] = f"{number}.pdf", f"file {number}".encode()
+            elif weather.natural:
+                facts["natural_key"] = "invoiceNumber"
+            where = *lane, dice.choice(["invoices", "bills"]), None if kind < 0.1 else record
+            self.records.append(PushRequest(*where, reference=reference, **facts))
 
     def row_of(self, request: Request) -> Row:
         """Return what stands for a row where there is no journal: no two records are alike."""

@@ -32,22 +32,12 @@ FAULTS: Final[dict[str, Fault]] = {
     "keys of earlier attempts become free": Fault(
         "_store/journal.py", "row.key is None and row.earlier", "False", "journal", "Journal._put"
     ),
-    "a worker that was away claims at once": Fault(
-        "_store/journal.py",
-        "self.silent_for > 2 * self.beat_every",
-        "False",
-        "store_database",
-        "Journal.beat",
-    ),
     "a file that was moved is written on": Fault(
         "_store/sqlite.py",
         "os.path.samestat(path.stat(), file)",
         "True",
         "store_file",
         "_is_still",
-    ),
-    "a journal that others may read": Fault(
-        "_store/sqlite.py", "self.path.chmod(0o600)", "None", "store_file", "Sqlite._open"
     ),
     "a cancelled opening keeps the file": Fault(
         "_store/sqlite.py",

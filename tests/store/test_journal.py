@@ -92,15 +92,6 @@ async def test_row_comes_back_as_it_was_written(journal: Journal, payload: bytes
     assert await journal.rows(references=["INV 'é😀' 17"]) == [row]
 
 
-async def test_error_text_with_half_a_surrogate_pair_is_kept_as_far_as_it_can_be(
-    journal: Journal,
-) -> None:
-    """The text of a service never stops a push."""
-    row = await added(journal, error="bad \ud800 text")
-
-    assert (await recorded(journal, row)).error == "bad ? text"
-
-
 async def test_body_is_dropped_once_the_key_is_known_and_nothing_is_unexplained(
     journal: Journal,
 ) -> None:
@@ -189,17 +180,6 @@ async def test_keys_of_earlier_attempts_stay_the_rows_own(journal: Journal) -> N
     await moved(journal, again, State.OPEN, key="NEW")
 
 
-async def test_many_rows_are_one_transaction(journal: Journal) -> None:
-    """A thousand at once, some of which are refused, which hinders none of the others."""
-    rows = [new(journal, reference=str(number % 600)) for number in range(1_000)]
-
-    answers = await asyncio.gather(*map(journal.write, rows))
-
-    assert [one is row for one, row in zip(answers, rows, strict=True)].count(True) == 600
-    assert answers[700] == rows[100]
-    assert len(await journal.everything()) == 600
-
-
 async def test_two_steps_of_one_row_may_be_asked_for_at_once(journal: Journal) -> None:
     """They are written one after the other."""
     row = new(journal)
@@ -249,17 +229,6 @@ async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> No
         assert await journal.write(queued.next(State.SENDING)) == claimed[0]
 
 
-async def test_claims_come_in_portions(where: str) -> None:
-    """So that one worker does not take a thousand rows of a dead one in one statement."""
-    async with Store(where) as store:
-        before = await store._lend()
-        await asyncio.gather(*(before.write(new(before)) for _ in range(700)))
-
-    async with Store(where) as store:
-        journal = await store._lend()
-        assert [len(await journal.claim()) for _ in range(3)] == [500, 200, 0]
-
-
 # A store that went back
 
 
@@ -272,22 +241,6 @@ async def test_row_that_the_store_has_lost_is_written_again(
     await forget(where)
 
     opened = await moved(journal, sending, State.OPEN, key="K", ghosts=0)
-
-    assert await recorded(journal, row) == opened
-    assert "older than known here" in caplog.text
-
-
-async def test_row_that_is_older_on_record_is_written_again(
-    where: str, journal: Journal, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What is known here is later than what the store has."""
-    row = await added(journal, reference="INV-1")
-    lost = (await moved(journal, row, State.SENDING)).next(State.LOST, ghosts=1)
-    await journal.write(lost)
-    await forget(where)
-    await journal.write(row)
-
-    opened = await moved(journal, lost, State.OPEN, key="K")
 
     assert await recorded(journal, row) == opened
     assert "older than known here" in caplog.text

@@ -1,16 +1,15 @@
-"""`Store` under coordinators: whose it is, one after another, and several workers at once."""
+"""`Store` under coordinators: whose it is, and one after another."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest, Store
+from integration_sdk import Dialect, OutcomeStatus, PushRequest, Store
 from integration_sdk.errors import (
     ConfigurationError,
     JournalError,
@@ -28,24 +27,8 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return request.param(tmp_path / "state.db")
 
 
-@pytest.fixture
-async def url(postgres: Server) -> str:
-    return await postgres.new_database()
-
-
 def at_once() -> Service:
     return Service(lambda _: -1.0, latency=0.0)
-
-
-def requests(count: int) -> list[PushRequest]:
-    return [
-        PushRequest(f"c{at % 4}", "d", "invoices", {"n": at}, reference=f"{at}")
-        for at in range(count)
-    ]
-
-
-async def collect(outcomes: AsyncIterator[PushOutcome]) -> list[PushOutcome]:
-    return [one async for one in outcomes]
 
 
 async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
@@ -78,18 +61,6 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     """With what they must be."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         Store("state.db", **wrong)
-
-
-@pytest.mark.parametrize(
-    "where", ["postgresql+asyncpg://me:secret@host/db", "mysql://:secret@host"]
-)
-def test_no_password_is_shown(where: str) -> None:
-    """Nor that of a URL of another library."""
-    with pytest.raises(ConfigurationError) as store:
-        Store(where)
-    with pytest.raises(ConfigurationError) as journal:
-        Client("key", "http://127.0.0.1").coordinator(journal=where)
-    assert "secret" not in f"{store.value} {journal.value}"
 
 
 def test_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
@@ -126,11 +97,6 @@ def test_store_at_module_level_works_in_one_loop_after_another(
     assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
 
 
-def test_store_says_where_it_is(where: Any) -> None:
-    assert repr(Store(where)) == f"Store('{where}')"
-    assert repr(Store(where, "books")) == f"Store('{where}', scope='books')"
-
-
 # Whose it is
 
 
@@ -156,51 +122,3 @@ async def test_store_of_one_service_refuses_another(
     async with coordinator(ours, journal=place) as pushes:
         await (await pushes.submit(NAMED))
     assert (ours.count("push"), theirs.count("push")) == (1, 1)
-
-
-# Workers
-
-
-async def test_every_worker_gets_each_outcome(url: str) -> None:
-    """Two push the same records at the same moment: each record once, and both know of all."""
-    service = Service(lambda _: 0.1)
-    async with (
-        Store(url, lease=2) as a,
-        Store(url, lease=2) as b,
-        coordinator(service, journal=a) as one,
-        coordinator(service, journal=b) as other,
-        asyncio.timeout(120),
-    ):
-        ends = await asyncio.gather(
-            collect(one.run(requests(40))), collect(other.run(reversed(requests(40))))
-        )
-
-    for told in ends:
-        assert {each.status for each in told} == {OutcomeStatus.SUCCESS}
-        assert {each.reference for each in told} == {str(at) for at in range(40)}
-    assert service.count("push") == 40
-
-
-async def test_database_that_is_restarted_costs_no_push(postgres: Server, url: str) -> None:
-    """Nothing is sent while it is away; then all goes on by itself."""
-    service = Service()
-
-    async def slowly() -> AsyncIterator[PushRequest]:
-        for one in requests(60):
-            await asyncio.sleep(0.01)
-            yield one
-
-    async def restart() -> None:
-        await asyncio.sleep(0.2)
-        await asyncio.to_thread(postgres.stop)
-        await asyncio.sleep(0.3)
-        await asyncio.to_thread(postgres.start)
-
-    async with (
-        Store(url, patience=120) as store,
-        coordinator(service, journal=store) as pushes,
-    ):
-        outcomes, _ = await asyncio.gather(collect(pushes.run(slowly())), restart())
-
-    assert {one.status for one in outcomes} == {OutcomeStatus.SUCCESS}
-    assert service.count("push") == len(outcomes) == 60

@@ -7,8 +7,6 @@ import random
 import resource
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ import pytest
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Lane, Row, State
 from integration_sdk._store.store import Store
-from integration_sdk.errors import ConfigurationError, JournalError
+from integration_sdk.errors import JournalError
 
 LANE = Lane("acme", "connection", "invoices")
 WAL_HEADER, FRAME_HEADER = 32, 24
@@ -105,20 +103,6 @@ async def test_cancelled_opening_or_closing_leaves_the_file_free(path: Path, tur
             with suppress(asyncio.CancelledError):
                 await task
         await store.aclose()
-
-
-def test_old_sqlite_is_refused_at_opening(path: Path) -> None:
-    """With what to do: some systems ship one that is older than the Python beside it."""
-    program = (
-        "import asyncio, sqlite3; sqlite3.sqlite_version_info = (3, 34, 1)\n"
-        "from integration_sdk._store.store import Store\n"
-        f"asyncio.run(Store({str(path)!r})._lend())"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert "ConfigurationError: a journal in a file needs SQLite 3.38 or later" in ended.stderr
-    assert ConfigurationError.__name__ in ended.stderr
 
 
 # Other users, other programs
