@@ -15,11 +15,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "Changes.opened",
     ),
     "a watermark in the future": Fault(
-        "_list/changes.py",
-        "min(moment, self._now)",
-        "moment",
-        "changes_law",
-        "Changes._bounded",
+        "_list/changes.py", "min(moment, self._now)", "moment", "changes_law", "Changes._bounded"
     ),
     "a moment is done though records are missing": Fault(
         "_list/changes.py",
@@ -29,11 +25,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "Changes._after_tie",
     ),
     "both states of one record come": Fault(
-        "_list/changes.py",
-        "last[mark] == n",
-        "True",
-        "changes_law",
-        "Changes.opened",
+        "_list/changes.py", "last[mark] == n", "True", "changes_law", "Changes.opened"
     ),
     "a page's link in another case leads away": Fault(
         "_list/links.py",
@@ -50,11 +42,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "Reading._compare_with_total",
     ),
     "empty pages are followed for ever": Fault(
-        "_list/links.py",
-        "self._empty > MOST_EMPTY",
-        "False",
-        "lists",
-        "Links._following",
+        "_list/links.py", "self._empty > MOST_EMPTY", "False", "lists", "Links._following"
     ),
     "what was requested ahead is taken for what is linked": Fault(
         "_list/reader.py",
@@ -64,10 +52,6 @@ FAULTS: Final[dict[str, Fault]] = {
         "Reading._aim",
     ),
     "the rest of a large page is lost": Fault(
-        "_list/page.py",
-        "envelope.results[:0] = raws",
-        "envelope.results = raws",
-        "lists",
-        "_split",
+        "_list/page.py", "envelope.results[:0] = raws", "envelope.results = raws", "lists", "_split"
     ),
 }

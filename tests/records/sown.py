@@ -15,32 +15,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "_float",
     ),
     "a day loses its time": Fault(
-        "_records/building.py",
-        "_DAY.fullmatch",
-        "_DAY.match",
-        "classes",
-        "_day",
+        "_records/building.py", "_DAY.fullmatch", "_DAY.match", "classes", "_day"
     ),
     "NaN is written as null": Fault(
-        "_records/codec.py",
-        "not _is_finite(value)",
-        "False",
-        "classes",
-        "_refuse_nan",
+        "_records/codec.py", "not _is_finite(value)", "False", "classes", "_refuse_nan"
     ),
     "what does not fit its column is lost": Fault(
-        "_records/columns.py",
-        "any(odd)",
-        "False",
-        "columns",
-        "_table",
+        "_records/columns.py", "any(odd)", "False", "columns", "_table"
     ),
     "digits beyond a column's are cut": Fault(
-        "_records/columns.py",
-        "len(fraction) <= 18",
-        "True",
-        "columns",
-        "_plain",
+        "_records/columns.py", "len(fraction) <= 18", "True", "columns", "_plain"
     ),
     "an unknown field of an operation is lost": Fault(
         "_records/shapes.py",
