@@ -80,7 +80,10 @@ class Limiter:
     # A turn, and what came of it
 
     def enter(self, call: Waiter, now: float) -> bool:
-        """Return True if *call* may send now; otherwise put it in line, see `ready`."""
+        """Return True if *call* may send now; otherwise put it in line, see `ready`.
+
+        All calls in line wait for something, so one that need not wait takes no other's turn.
+        """
         lane = call.lane = self._lanes.get(call.company) or self._add_lane(call.company)
         service = self.service
         if (  # the usual case, at less cost than by all the rules
@@ -94,13 +97,13 @@ class Limiter:
             service.in_flight += 1
             lane.in_flight += 1
             return True
-        urgent = call.priority == Priority.INTERACTIVE
-        if not self.waiting and self._admits(now, urgent) and lane.admits(now, urgent=urgent):
+        urgent, line = call.priority == Priority.INTERACTIVE, lane.lines[call.priority]
+        if not line and self._admits(now, urgent) and lane.admits(now, urgent=urgent):
             self._go(call, lane, now)
             return True
         call.waiting = True
         self.waiting += 1
-        lane.lines[call.priority][call] = None
+        line[call] = None
         self._rings[call.priority].setdefault(lane)
         return False
 
@@ -208,6 +211,8 @@ class Limiter:
             return None
         if not self._admits(now, True):
             return max(0.0 if service.closed_by is None else service.opens_at, self.pace.next_at)
+        if not self._closed:
+            return None
         return min((lane.opens_at for lane in self._closed if lane.opens_at > now), default=None)
 
     def held_back(self) -> set[str]:

@@ -98,7 +98,7 @@ class OpenSession:
         future: asyncio.Future[Response | None] = self.loop.create_future()
         call.turn = future
         self._turn_away(call)
-        self._let_through()
+        self._set_timer(self.loop.time())
         try:
             return await future
         except BaseException:
@@ -132,6 +132,9 @@ class OpenSession:
         now = self.loop.time()
         while self._wake_ready(now):
             pass  # the next may have the turn that came back
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
         when = self.limiter.next_wake(now)
         if when is None or self._looks_at <= when:
             return
