@@ -113,12 +113,12 @@ class Server:
             answer = await self._answer(call)
         except ConnectionError:
             return web.Response()  # the request broke off: it is none, and its client has left
-        if call.segments[:1] not in (["_page"], [""]):  # those are about the sandbox itself
+        if not _is_own(call):
             self._note(call, 0 if answer.dropped else answer.status, at)
         return await self._send(request, answer)
 
     async def _answer(self, call: Call) -> Answer:
-        if call.path == "/" or call.segments[:1] == ["_page"]:
+        if _is_own(call):
             return await self._own(call)
         try:
             return await self._respond(call)
@@ -169,6 +169,11 @@ class Server:
         if request.transport is not None:
             request.transport.close()
         return response
+
+
+def _is_own(call: Call) -> bool:
+    """Return whether *call* is about the sandbox itself."""
+    return call.path == "/" or call.segments[:1] == ["_page"]
 
 
 @lru_cache(maxsize=4096)

@@ -127,15 +127,3 @@ async def test_without_stdout_nothing_is_begun(sandbox: Sandbox) -> None:
     assert done.stderr == (
         "integration-sdk: standard output is closed, and results are written to it\n"
     )
-
-
-@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
-async def test_progress_that_cannot_be_shown_changes_nothing(
-    sandbox: Sandbox, books: Connection, tmp_path: Path, redirect: str
-) -> None:
-    """With a full or closed stderr all outcomes are written, and the exit code is theirs."""
-    source = written(tmp_path / "r", map(invoice, range(3)))
-
-    done = await run("push", str(source), *to(books), sandbox=sandbox, redirect=redirect)
-
-    assert (done.code, done.statuses) == (0, ["SUCCESS"] * 3)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -146,36 +144,3 @@ async def test_a_scope_is_decided_about_by_its_name(sandbox: Sandbox, postgres: 
     assert not any(row.get("decision") for row in await facts(where))
     assert "pushes in Store('postgresql://" in shown.stdout
     assert "s3cret" not in shown.stdout
-
-
-# Beside other programs
-
-
-async def test_list_leaves_the_journal_as_it_is(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Not a byte changed, also where it may only be read."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    await filled(sandbox, str(folder / "j.db"))
-    before = {one.name: one.read_bytes() for one in folder.iterdir()}
-    folder.chmod(0o500)
-    try:
-        done = await here("pushes", "list", "--journal", folder / "j.db")
-    finally:
-        folder.chmod(0o700)
-
-    assert (done.code, "4 pushes in" in done.stdout) == (0, True)
-    assert {name: (folder / name).read_bytes() for name in before} == before
-
-
-async def test_list_shows_nothing_of_a_damaged_journal(sandbox: Sandbox, tmp_path: Path) -> None:
-    """A push that cannot be read is said instead of half a list."""
-    journal = str(tmp_path / "j.db")
-    await filled(sandbox, journal)
-    with closing(sqlite3.connect(journal)) as db:
-        db.execute("UPDATE pushes SET document = substr(document, 2)")
-        db.commit()
-
-    done = await here("pushes", "list", "--journal", journal)
-
-    assert (done.code, done.stdout) == (1, "")
-    assert "cannot be read" in done.stderr

@@ -24,7 +24,6 @@ from tests.support.cli_support import (
     environment,
     here,
     invoice,
-    run,
     serving,
     started,
     to,
@@ -104,17 +103,6 @@ async def test_the_account_is_as_the_options_say(
             async with http.request(method, "/companies", json={"name": "A"}) as answer:
                 found.append(answer.status)
     assert found == statuses
-
-
-async def test_a_port_in_use_is_one_line() -> None:
-    """A sandbox that cannot listen says where and why."""
-    async with Sandbox(invoices=1) as first:
-        port = first.base_url.rpartition(":")[2]
-        done = await run("sandbox", "--port", port)
-
-    assert done.code == 1
-    where = f"the sandbox cannot listen on 127.0.0.1:{port}"
-    assert done.stderr == f"integration-sdk: {where}: Address already in use\n"
 
 
 # demo

@@ -8,65 +8,36 @@ from tests.support.fault import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
     "data below a connection is read below the company too": Fault(
-        "sandbox/_endpoints.py",
-        'DATA_TYPES[kind].place not in {place, "both"}',
-        "False",
-        "sandbox_routes",
-        "_records",
+        "sandbox/_endpoints.py", 'DATA_TYPES[kind].place not in {place, "both"}', "False",
+        "sandbox_routes", "_records",
     ),
     "a deadline is not kept": Fault(
-        "sandbox/_pushes.py",
-        "operation.ends > operation.deadline",
-        "False",
-        "sandbox_pushing",
+        "sandbox/_pushes.py", "operation.ends > operation.deadline", "False", "sandbox_pushing",
         "Ledger.settle",
     ),
     "a throttled answer is kept for its idempotency key": Fault(
         "sandbox/_front.py", "found.status == 429", "False", "sandbox_faults", "Replays.through"
     ),
     "a text equals a number": Fault(
-        "sandbox/_lists.py",
-        "found if kind in {None, type(found)} else None",
-        "found",
-        "sandbox_routes",
-        "_comparable",
+        "sandbox/_lists.py", "found if kind in {None, type(found)} else None", "found",
+        "sandbox_routes", "_comparable",
     ),
     "a search shows a list that has changed since": Fault(
-        "sandbox/_records.py",
-        "self._version, query, order_by",
-        "query, order_by",
-        "sandbox_lists",
-        "DataSet.answer",
+        "sandbox/_records.py", "self._version, query, order_by", "query, order_by",
+        "sandbox_lists", "DataSet.answer",
     ),
     "a fault skips calls that it does not concern": Fault(
-        "sandbox/_rules.py",
-        "bool(pattern.search(text) and only.search(text))",
-        "bool(pattern.search(text))",
-        "sandbox_faults",
-        "matcher",
+        "sandbox/_rules.py", "bool(pattern.search(text) and only.search(text))",
+        "bool(pattern.search(text))", "sandbox_faults", "matcher",
     ),
     "the page's calls need no key": Fault(
-        "sandbox/_page.py",
-        "check_key(self._service, call)",
-        "None",
-        "sandbox_page",
-        "Page.respond",
-    ),
-    "DELETE of some faults ends all": Fault(
-        "sandbox/_faults.py",
-        '[rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]',
-        "[]",
-        "sandbox_faults sandbox_page",
-        "Faults.end_listed",
+        "sandbox/_page.py", "check_key(self._service, call)", "None", "sandbox_page", "Page.respond"
     ),
     "a forged notification has a valid proof": Fault(
-        "sandbox/_notices.py",
-        'letter.forged == "secret"',
-        "False",
-        "sandbox_notifications",
+        "sandbox/_notices.py", 'letter.forged == "secret"', "False", "sandbox_notifications",
         "_headers",
     ),
     "null decides the type of a property": Fault(
-        "sandbox/_lists.py", "value is not None", "True", "sandbox_routes sandbox_lists", "_kind"
+        "sandbox/_lists.py", "value is not None", "True", "sandbox_routes", "_kind"
     ),
-}
+}  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 
@@ -80,21 +81,6 @@ async def test_links_keep_every_parameter() -> None:
     assert (twice["pageNumber"], behind["pageNumber"]) == (1, 2)
 
 
-async def test_following_next_reads_every_record_once() -> None:
-    """Rule 2: "Number of pages = totalResults divided by pageSize, rounded up"."""
-    async with serving(invoices=250) as http:
-        for size, number in ((60, 5), (50, 5), (250, 1), (249, 2)):
-            href, ids, pages = f"{http.company}/data/invoices?pageSize={size}", [], 0
-            while href:
-                body = (await http.call("GET", href)).body
-                ids += [invoice["id"] for invoice in body["results"]]
-                pages += 1
-                href = body["_links"].get("next", {}).get("href")
-
-            assert ids == http.sandbox.data_set(http.first.id, "invoices").ids()
-            assert (pages, len(set(ids))) == (number, 250)
-
-
 # Errors and account limits
 
 
@@ -113,19 +99,10 @@ async def test_what_is_not_linked_has_no_data_and_takes_no_push() -> None:
     assert connections.body["results"] == []
 
 
-LIMITS = [
-    # The call, and what its 402 says: error, itemId, validatorName, message.
-    (
-        ("/companies", {"name": "Fifty-one"}),
-        ("company validation exception: company limit exceeded", "company limit exceeded"),
-        ("Company", "CreateCompany"),
-    ),
+LIMITS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("/companies", {"name": "Fifty-one"}, "Company CreateCompany", "company limit exceeded"),
     *(
-        (
-            ("/profile/syncSettings", settings),
-            ("sync schedule not allowed", "schedule not allowed"),
-            ("SyncSettings", "SyncSettings"),
-        )
+        ("/profile/syncSettings", settings, "SyncSettings SyncSettings", "schedule not allowed")
         for settings in ({"syncSchedule": 23}, {"settings": [{"syncSchedule": 1}]})
     ),
 ]
@@ -134,13 +111,13 @@ LIMITS = [
 async def test_the_free_plan_is_limited() -> None:
     """ "Company limit exceeded on the free plan"; "syncSchedule below 24"; no other plan is."""
     async with serving(companies=50, free_plan=True) as http, serving(companies=51) as paid:
-        for (path, record), (error, message), item in LIMITS:
+        for path, record, item, said in LIMITS:
             reply = await http.post(path, record)
             assert reply.status == reply.body["statusCode"] == 402
-            assert error in reply.body["error"].lower()
             (problem,) = reply.errors
-            assert (problem["itemId"], problem["validatorName"]) == item
-            assert message in problem["message"].lower()
+            assert f"{problem['itemId']} {problem['validatorName']}" == item
+            assert said in problem["message"].lower()
+            assert said in reply.body["error"].lower()
             assert (await paid.post(path, record)).status in {200, 204}
         daily = await http.post("/profile/syncSettings", {"settings": [{"syncSchedule": 24}]})
 
@@ -203,22 +180,9 @@ async def test_bank_data_is_read_through_the_connection() -> None:
         assert (reply.status, body) == (404, gone)
 
 
-@pytest.mark.parametrize(
-    ("removed", "starts", "statuses"),
-    [
-        (True, datetime(2022, 1, 1, tzinfo=UTC), [404, 404]),
-        (False, None, [200, 200]),
-        (date(2021, 12, 31), datetime(2022, 1, 1, tzinfo=UTC), [404, 404]),
-        (date(2030, 1, 1), datetime(2029, 12, 31, tzinfo=UTC), [200, 404]),
-    ],
-)
-async def test_the_removal_can_be_enabled_ahead_or_put_off(
-    removed: bool | date, starts: datetime | None, statuses: list[int]
-) -> None:
+async def test_the_removal_can_be_enabled_ahead_or_put_off() -> None:
     """ "The change can be enabled ahead of the date through a portal setting"."""
-    async with serving(legacy_removed=removed, starts=starts) as http:
-        found = [(await http.get(http.company + LEGACY[0])).status]
-        http.sandbox.clock.advance(days=2)
-        found.append((await http.get(http.company + LEGACY[0])).status)
-
-    assert found == statuses
+    for removed, status in ((True, 404), (date(2021, 12, 31), 404), (date(2022, 1, 1), 200)):
+        starts = datetime(2022, 1, 1, tzinfo=UTC)
+        async with serving(legacy_removed=removed, starts=starts) as http:
+            assert (await http.get(http.company + LEGACY[0])).status == status

@@ -6,7 +6,6 @@ Source: "Events", and what the service publishes of it. Nothing of the SDK's rec
 from __future__ import annotations
 
 import asyncio
-import io
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -67,23 +66,6 @@ async def test_the_signed_shape(record: Any, status: str, event: str) -> None:
     assert payload["referenceCompany"] == {"id": http.first.id}
     assert payload["connectionId"] == http.connection().id
     assert (told.status, told.attempt, told.body) == (204, 0, sent)
-
-
-async def test_what_was_done_is_told() -> None:
-    """A change is named in the event, and in the operation as today's API has it."""
-    async with telling(subscribe={"style": "signed"}, dialect="published") as (http, ear):
-        one, other = http.sandbox.data_set(http.first.id, "invoices").ids()[:2]
-        path = f"{http.at(1)}/push/invoices"
-        await http.call("POST", f"{path}/{one}/attachment", data={"file": io.BytesIO(b"%PDF")})
-        await http.call("PUT", f"{path}/{one}", json=DELIVERY)
-        await http.call("DELETE", f"{path}/{other}")
-        listed = (await http.get(f"{http.company}/push", orderBy="requestedOnUtc")).body
-        await asyncio.sleep(1)
-
-    events = [body["payload"]["type"] for body in ear.bodies]
-    changes = [operation["changes"][0]["type"] for operation in listed["results"]]
-    assert events == ["UploadAttachment", "Update", "Delete"]
-    assert changes == ["AttachmentUploaded", "Modified", "Deleted"]
 
 
 LATE = [

@@ -77,24 +77,6 @@ async def test_the_published_service_has_one_name_and_path_in_each_place() -> No
     assert line["validation"]["warnings"][0]["field"] == "LineItems.Description"
 
 
-async def test_operations_are_written_as_published() -> None:
-    """`dataConnectionKey`; no `data`; `statusCode`, `changes`, `errorMessage`; parts null."""
-    async with published() as http:
-        pending, done = await http.push(0), await http.push(1)
-        failed = (await http.post(f"{http.at(1)}/push/invoices", {})).body
-        listed = (await http.get(f"{http.company}/push")).body["results"][1]
-
-    for operation in (pending, done, listed):
-        assert operation["dataConnectionKey"]
-        assert not {"data", "dataConnectionId", "errorMessage"} & set(operation)
-    assert (pending["statusCode"], pending["changes"]) == (202, None)
-    assert pending["validation"] == {"errors": None, "warnings": None}
-    assert (done["statusCode"], done["changes"][0]["type"]) == (200, "Created")
-    assert done["changes"][0]["recordRef"]["dataType"] == "invoices"
-    assert listed == done
-    assert failed["errorMessage"] == failed["validation"]["errors"][0]["message"]
-
-
 # Idempotency
 
 

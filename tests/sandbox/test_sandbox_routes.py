@@ -143,22 +143,18 @@ GET /companies/unknown | | 404
 GET /companies/{id}%2Fpush | | 404
 GET {company}/data/widgets | | 404
 GET {company}/data/bankTransactions | | 404
-GET {company}/data/invoices/unknown | | 404
 GET {company}/data/bankAccounts | | 404
 GET {company}/data/history/unknown | | 404
 POST {company}/data/queue/widgets | | 404
 GET {company}/push/unknown | | 404
 GET {company}/connections/unknown | | 404
-GET {company}/connections/unknown/dataTypes/invoices/options/POST | | 404
 GET {at}/options/widgets | | 404
-GET {at}/data/bankAccounts/unknown/bankTransactions | | 404
 POST {at}/push/widgets | {} | 404
 POST {at}/push/bankTransactions | {} | 404
 POST {other}/push/invoices | {} | 404
 An address without this method
 DELETE /companies | | 405
 PATCH {at}/push/invoices | | 405
-POST {company}/data/invoices | | 405
 GET /profile/syncSettings | | 405
 PUT /_page/faults | [] | 405
 "Maximum page size 5000"; pages are counted from 1
@@ -167,7 +163,6 @@ GET /companies?page= | 0 ; 999999999999999999999999999 ; %C2%B2 | 400 page
 A company needs a name
 POST /companies | {} ; {"name": ""} ; {"name": 7} ; {"name": "  "} | 400 Name
 POST /companies | {"name": "x", "description": 1} | 400 Description
-PUT {company} | {} | 400 Name
 `{clientId, settings:[{dataType, syncSchedule (hours), ...}]}`
 POST /profile/syncSettings | [] | 400 body
 POST /profile/syncSettings | {"settings": {}} ; {"settings": [1]} | 400 settings
@@ -182,7 +177,6 @@ The page
 POST /_page/faults | {} ; [ ; [{"fault": "earthquake"}] ; [{"fault": 1}] | 400 faults
 DELETE /_page/faults | {} ; [1] | 400 faults
 POST /_page/advance | {"seconds": -1} ; {"seconds": "60"} ; {"seconds": true} | 400 seconds
-POST /_page/elsewhere | {} | 404
 """
 ODD_BODIES = [b"\xff", b"[" * 100_000]
 

@@ -167,30 +167,3 @@ def test_virtual_time_needs_no_pytest() -> None:
     said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
 
     assert said == "an hour later\n"
-
-
-LEAKS = """
-import asyncio
-import socket
-
-kept = []
-
-async def test_that_leaves_a_task():
-    kept.append(asyncio.create_task(asyncio.sleep(60)))
-
-def test_that_leaves_a_socket():
-    kept.append(socket.socket())
-"""
-
-
-def test_this_suite_notices_leaks(tmp_path: Path) -> None:
-    """Under our own conftest a test that leaves a task or a socket behind is reported."""
-    conftest = Path(__file__).parents[1] / "conftest.py"
-    (tmp_path / "conftest.py").write_text(conftest.read_text())
-    (tmp_path / "test_leaks.py").write_text(LEAKS)
-
-    output = run_pytest(tmp_path, *ASYNCIO, "--asyncio-mode=auto")
-
-    assert "= 2 passed, 2 errors in" in output, output
-    assert "tasks left running: {<Task pending" in output
-    assert "sockets left open: ['socket:[" in output

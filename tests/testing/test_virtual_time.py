@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import threading
 from collections.abc import AsyncIterator
 
@@ -124,24 +122,6 @@ def test_a_thread_that_never_ends_says_so() -> None:
 
     with pytest.raises(VirtualTimeStalled, match="1 x thread"):
         run_virtual(main(), patience=0.05)
-
-
-def test_a_connection_that_is_never_made_says_so() -> None:
-    """While a connection is being made no timer overtakes it, and for ever is reported."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)  # room for one; the kernel lets the others wait
-
-        async def connect() -> None:
-            for _ in range(3):
-                client = stack.enter_context(socket.socket())
-                client.setblocking(False)
-                async with asyncio.timeout(1e-6):
-                    await asyncio.get_running_loop().sock_connect(client, listener.getsockname())
-
-        with pytest.raises(VirtualTimeStalled, match="1 x connection attempt"):
-            run_virtual(connect(), patience=0.05)
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1, max_size=20))
