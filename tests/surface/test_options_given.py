@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from itertools import product
 from typing import Any
 
 import attrs
@@ -29,78 +30,91 @@ class NoRate:
 
 
 PULL = {"data_types": ["invoices"], "to": "out"}
+KINDS: list[tuple[str, list[Any], dict[type, str]]] = [
+    # What the message asks for, what is refused, and the options of that kind.
+    (
+        "must be a whole number",
+        [-1, True, "5", 2**70],
+        {
+            ListOptions: "page_size page prefetch max_bytes limit",
+            CoordinatorOptions: "max_open",
+            PullOptions: "at_once max_bytes part_bytes",
+            ConnectionOptions: "per_company connections",
+        },
+    ),
+    (
+        "must be True or False",
+        [None, 1, "no"],
+        {
+            CoordinatorOptions: "fetch_data exclusive",
+            PullOptions: "full",
+            ConnectionOptions: "notified",
+        },
+    ),
+    (
+        "must be a plain function",
+        [7, awaited],
+        {ListOptions: "on_invalid", CoordinatorOptions: "on_event", ConnectionOptions: "on_call"},
+    ),
+    ("must be a str", [7, b"x"], {ListOptions: "query order_by changed_by cursor"}),
+    (
+        " or ",
+        ["other", 7, ["float"]],
+        {
+            ListOptions: "numbers",
+            CoordinatorOptions: "check leave in_doubt",
+            PullOptions: "format compression",
+            ConnectionOptions: "numbers",
+        },
+    ),
+    ("must be 0 seconds or more", [-1, math.nan, "5"], {CoordinatorOptions: "patience max_pause"}),
+    ("must be more than 0 seconds", [0, "5"], {CallOptions: "timeout read_timeout"}),
+    ("is empty or not a str", [[""], [7]], {PullOptions: "data_types companies"}),
+]
 REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ListOptions, {"page_size": 5001}, "page_size must be a whole number from 1 to 5000"),
-    (ListOptions, {"page_size": True}, "page_size must be a whole number"),
-    (ListOptions, {"page": 0}, "page must be a whole number from 1"),
-    (ListOptions, {"prefetch": -1}, "prefetch must be a whole number from 0 to 256"),
     (ListOptions, {"prefetch": None}, "prefetch must be a whole number"),
-    (ListOptions, {"max_bytes": 0}, "max_bytes must be a whole number from 1"),
-    (ListOptions, {"limit": -1}, "limit must be a whole number from 0"),
-    (ListOptions, {"query": 7}, "query must be a str"),
     (ListOptions, {"query": "\ud83d"}, "cannot be sent"),
     (ListOptions, {"query": "a" * 2048}, "query must be shorter than 2048 characters"),
-    (ListOptions, {"order_by": 7}, "order_by must be a str"),
-    (ListOptions, {"cursor": 7}, "cursor must be a str"),
-    (ListOptions, {"numbers": "exact"}, "numbers must be 'float' or 'decimal'"),
-    (ListOptions, {"on_invalid": 7}, "on_invalid must be a plain function"),
-    (ListOptions, {"on_invalid": awaited}, "on_invalid must be a plain function"),
     (ListOptions, {"changed_by": "modifiedDate"}, "changed_by= needs changed_since="),
     (ListOptions, {"page": 2, "cursor": "x"}, "page= does not go with cursor="),
     (
         ListOptions,
         {"changed_since": "beginning", "page": 2},
-        "changed_since= does not go with page=",
+        "does not go with page=",
     ),
-    (
-        ListOptions,
-        {"changed_since": "beginning", "order_by": "id"},
-        "changed_since= does not go with order_by=",
-    ),
-    (CoordinatorOptions, {"check": "yes"}, "check must be 'options' or None"),
-    (CoordinatorOptions, {"max_open": 0}, "max_open must be a whole number from 1"),
-    (CoordinatorOptions, {"leave": "stop"}, "leave must be 'drain' or 'detach'"),
-    (CoordinatorOptions, {"on_event": awaited}, "on_event must be a plain function"),
-    (CoordinatorOptions, {"fetch_data": "no"}, "fetch_data must be True or False"),
-    (CoordinatorOptions, {"exclusive": 1}, "exclusive must be True or False"),
+    (ListOptions, {"changed_since": "beginning", "order_by": "id"}, "does not go with order_by="),
     (CoordinatorOptions, {"patience": math.inf}, "patience must be 0 seconds or more"),
     (CoordinatorOptions, {"patience": None}, "patience must be 0 seconds or more, not None"),
-    (CoordinatorOptions, {"in_doubt": "guess"}, "in_doubt must be 'ask' or 'resend'"),
-    (CoordinatorOptions, {"max_pause": -1}, "max_pause must be 0 seconds or more"),
     (PullOptions, {"data_types": [], "to": "out"}, "name a data type"),
-    (PullOptions, {"data_types": [""], "to": "out"}, "a name in data_types is empty"),
-    (PullOptions, {"data_types": [7], "to": "out"}, "a name in data_types is empty or not a str"),
     (PullOptions, {"data_types": ["invoices"], "to": None}, "to must be a path or a URL"),
-    (PullOptions, {**PULL, "companies": [""]}, "a name in companies is empty"),
-    (PullOptions, {**PULL, "format": "csv"}, "format must be 'ndjson', "),
-    (PullOptions, {**PULL, "compression": "zst"}, "compression must be 'gz' or None"),
-    (PullOptions, {**PULL, "full": "yes"}, "full must be True or False"),
-    (PullOptions, {**PULL, "at_once": 0}, "at_once must be a whole number from 1"),
-    (PullOptions, {**PULL, "max_bytes": 1}, "max_bytes must be a whole number from"),
     (ConnectionOptions, {"dialect": "published"}, "dialect must be a Dialect, such as Dialect."),
-    (ConnectionOptions, {"numbers": ["float"]}, "numbers must be 'float' or 'decimal'"),
-    (ConnectionOptions, {"notified": "false"}, "notified must be True or False"),
-    (CallOptions, {"timeout": 0}, "timeout must be more than 0 seconds"),
-    (CallOptions, {"timeout": "5"}, "timeout must be more than 0 seconds"),
-    (CallOptions, {"retry": 0}, "retry must be a RetryPolicy"),
     (ConnectionOptions, {"rate": 0}, "rate must be more than 0 calls per second"),
     (ConnectionOptions, {"rate": NoRate()}, "or a SharedRate"),
-    (ConnectionOptions, {"per_company": 0}, "per_company must be a whole number from 1"),
-    (ConnectionOptions, {"connections": 0}, "connections must be a whole number from 1"),
     (ConnectionOptions, {"ssl": None}, "ssl must be an ssl.SSLContext, True or False"),
     (ConnectionOptions, {"connector": 7}, "connector must be an aiohttp connector"),
-    (ConnectionOptions, {"on_call": 7}, "on_call must be a plain function"),
-    (ConnectionOptions, {"on_call": awaited}, "on_call must be a plain function"),
+    (CallOptions, {"retry": 0}, "retry must be a RetryPolicy"),
 ]
+
+
+@pytest.mark.parametrize(("words", "wrong", "options"), KINDS, ids=[words for words, *_ in KINDS])
+def test_an_option_takes_values_of_its_kind(
+    words: str, wrong: list[Any], options: dict[type, str]
+) -> None:
+    """The message names the option and says what would be right."""
+    for kind, names in options.items():
+        for name, value in product(names.split(), wrong):
+            needed = PULL if kind is PullOptions else {}
+            with pytest.raises(ConfigurationError, match=words) as refused:
+                kind(**{**needed, name: value})
+            assert name in str(refused.value)
 
 
 @pytest.mark.parametrize(("options", "given", "words"), REFUSED)
 def test_wrong_option_is_refused(options: type, given: dict[str, Any], words: str) -> None:
-    """The message names the option and says what would be right."""
-    with pytest.raises(ConfigurationError) as refused:
+    """So are those that do not go together."""
+    with pytest.raises(ConfigurationError, match=words):
         options(**given)
-
-    assert words in str(refused.value)
 
 
 def test_names_come_once_and_in_order() -> None:
