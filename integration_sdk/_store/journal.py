@@ -11,18 +11,16 @@ import asyncio
 import logging
 import os
 import socket
-from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 from attrs import define, field
 
-from integration_sdk._store.row import Row, folded, from_document, to_document
+from integration_sdk._store.row import Row, folded, from_document, to_document, to_text
 from integration_sdk._store.sql import Database, Statement, Texts, texts
 from integration_sdk.errors import IntegrationError, JournalError, fresh_copy
 
@@ -134,7 +132,7 @@ class Journal:
 
     async def _answers(self, rows: Sequence[Row]) -> list[Row]:
         new, later = [one for one in rows if not one.version], [one for one in rows if one.version]
-        done = {*chain(*await self._put(new, later, self._texts.update))}
+        done = await self._put(new, later, self._texts.update)
         refused = [row for row in rows if row.id not in done]
         if self.shared:
             self._settled.extend(row for row in rows if row.is_done and row.id in done)
@@ -151,22 +149,23 @@ class Journal:
         done |= {row.id for row in refused if on_record[row.id] == row}
         return [row if row.id in done else on_record[row.id] or row for row in rows]
 
-    async def _put(
-        self, new: Sequence[Row], later: Sequence[Row], update: str
-    ) -> tuple[list[str], list[str]]:
+    async def _put(self, new: Sequence[Row], later: Sequence[Row], update: str) -> set[str]:
         """Add rows and write next versions in one transaction; return the ids of those written."""
         work = list[Statement]()
         for text, rows in ((self._texts.insert, new), (update, later)):
             if rows:
                 work.append((text, (_json([_columns(row) for row in rows]), self.scope)))
         again = [row for row in later if row.key is None and row.earlier]
-        keys = [(one.key, row.id) for row in again for one in row.earlier if one.key]
+        keys = [
+            {"key": folded(one.key), "id": row.id}
+            for row in again
+            for one in row.earlier
+            if one.key
+        ]
         if keys:
-            named = [{"key": folded(key), "id": row_id} for key, row_id in keys]
-            work.append((self._texts.keep_keys, (_json(named), self.scope)))
+            work.append((self._texts.keep_keys, (_json(keys), self.scope)))
         found = await self._database.run(work) if work else []
-        ids = [[one[0] for one in answer] for answer in found]
-        return ids[0] if new else [], ids[bool(new)] if later else []
+        return {row_id for answer in found for (row_id,) in answer}
 
     # A store that went back
 
@@ -193,14 +192,14 @@ class Journal:
         self._connections = connections
 
     async def _restore(self, rows: Sequence[Row]) -> set[str]:
-        inserted, updated = await self._put(rows, rows, self._texts.restore)
-        if count := len(inserted) + len(updated):
+        done = await self._put(rows, rows, self._texts.restore)
+        if done:
             logger.error(
                 "%d pushes were missing on record, or older than known here, and were written "
                 "again: a write has failed before, or the store went back to an earlier state",
-                count,
+                len(done),
             )
-        return {*inserted, *updated}
+        return done
 
     # Reading
 
@@ -299,7 +298,7 @@ def read_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
                 ghosts=ghosts,
                 version=version,
                 holder=holder,
-                payload=_from_text(payload),
+                payload=payload,
             )
             for document, state, ghosts, version, holder, payload, _ in found
         ]
@@ -337,28 +336,8 @@ def _columns(row: Row) -> dict[str, object]:
     return {name: getattr(row, name) for name in names} | {
         "key": row.key and folded(row.key),
         "document": to_document(row),
-        "payload": _to_text(row.payload),
+        "payload": to_text(row),
     }
-
-
-_BYTES: Final = "base64:"
-
-
-def _to_text(payload: bytes | None) -> str | None:
-    """Return a payload as a column has it: a record as it is, a file in base64."""
-    if payload is None:
-        return None
-    with suppress(UnicodeDecodeError):
-        text = payload.decode()
-        if "\0" not in text and not text.startswith(_BYTES):
-            return text
-    return _BYTES + b64encode(payload).decode()
-
-
-def _from_text(text: str | None) -> bytes | None:
-    if text is None or not text.startswith(_BYTES):
-        return None if text is None else text.encode()
-    return b64decode(text.removeprefix(_BYTES))
 
 
 def _json(value: object) -> str:

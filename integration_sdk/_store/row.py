@@ -4,6 +4,7 @@ Which state follows which is the business of ``_push.table``. A store enforces t
 is one row, that a push key has one owner, and that a write names the version before it.
 """
 
+from base64 import b64decode, b64encode
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -210,6 +211,16 @@ def to_document(row: Row) -> str:
         return msgspec.json.encode(structs.replace(document, error=error)).decode()
 
 
-def from_document(document: str, state: str, **columns: object) -> Row:
+def to_text(row: Row) -> str | None:
+    """Return the payload as a column has it: a record as it is, an attachment in base64."""
+    if row.payload is None:
+        return None
+    return (b64encode(row.payload) if row.content_type else row.payload).decode()
+
+
+def from_document(document: str, state: str, payload: str | None = None, **columns: object) -> Row:
     """Return a row; raises MsgspecError or ValueError if it is damaged."""
-    return structs.replace(_decode(document), state=State(state), **columns)
+    row, body = _decode(document), None
+    if payload is not None:
+        body = b64decode(payload) if row.content_type else payload.encode()
+    return structs.replace(row, state=State(state), payload=body, **columns)

@@ -88,7 +88,16 @@ class Sqlite:
         try:
             self._lock = open_locked(_lock_of(self.path))
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            self._db = self._connected()
+            with _readable(self.path):
+                self._db = _connect(self.path, "rw")
+                if _is_blank(self._db, self.path):
+                    self._make()
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                # Or a record stays in the file until it is overwritten.
+                self._db.execute("PRAGMA secure_delete = ON")
+                # Or the ids of a statement are sorted in a file.
+                self._db.execute("PRAGMA temp_store = MEMORY")
             self.path.chmod(0o600)
             real = self.path.resolve()  # a directory's link that is set anew moves nothing
             self._names = [(one, one.stat()) for one in (real, _lock_of(real))]
@@ -100,25 +109,13 @@ class Sqlite:
         except OSError as error:
             raise JournalError(f"The journal {self.path} cannot be opened: {error}.") from error
 
-    def _connected(self) -> sqlite3.Connection:
-        with _readable(self.path):
-            db = _connect(self.path, "rw")
-            try:
-                if _is_blank(db, self.path):
-                    db.execute("BEGIN EXCLUSIVE")
-                    for statement in tables(SQLITE):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    db.execute("COMMIT")
-                    sync_directory(self.path.parent)
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = FULL")
-                db.execute("PRAGMA secure_delete = ON")  # or a record stays until it is overwritten
-                db.execute("PRAGMA temp_store = MEMORY")  # no file for the ids of a statement
-            except BaseException:
-                db.close()
-                raise
-        return db
+    def _make(self) -> None:
+        self._db.execute("BEGIN EXCLUSIVE")
+        for statement in tables(SQLITE):
+            self._db.execute(statement)
+        self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        self._db.execute("COMMIT")
+        sync_directory(self.path.parent)
 
     def _transact(self, work: Sequence[Statement]) -> list[list[Any]]:
         if self._broken is None and not all(_is_still(*one) for one in self._names):

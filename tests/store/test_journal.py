@@ -71,16 +71,24 @@ async def recorded(journal: Journal, row: Row) -> Row:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"{}", "é😀".encode(), b"\xff\x00file", b"base64:AAAA", b'"\\u0000"', b"", b"\0"]
+    ("payload", "content_type"),
+    [
+        (b"{}", None),
+        ('{"é😀":"\\u0000"}'.encode(), None),
+        (b"\xff\x00file", "application/pdf"),
+        (b"", "text/plain"),
+    ],
 )
-async def test_row_comes_back_as_it_was_written(journal: Journal, payload: bytes) -> None:
+async def test_row_comes_back_as_it_was_written(
+    journal: Journal, payload: bytes, content_type: str | None
+) -> None:
     """Every field, and the body byte for byte."""
     row = await added(
         journal,
         payload=payload,
         reference="INV 'é😀' 17",
         record_id="r1",
-        content_type="text/plain",
+        content_type=content_type,
         mark=Mark(("k2", "k1"), whole=False, latest=1.5, taken_at=7),
         error='half \\u0000 "quoted"',
         attempts=2,
