@@ -127,13 +127,7 @@ class Coordinator:
             holder.close(ClientClosed("this coordinator's block has been left"))
             self.detached += holder.open_keys
             if kind is not None and self.detached:
-                where = "the journal: open it again" if self._store else "`detached`"
-                logger.warning(
-                    "an exception ended the block; pushes that continue at the service: %d; "
-                    "their keys are in %s",
-                    len(self.detached),
-                    where,
-                )
+                logger.warning("pushes that go on at the service: %d", len(self.detached))
             try:
                 await holder.join_tasks()
             finally:  # even if cancelled: to the end, or the journal would stay in use

@@ -109,7 +109,6 @@ class Holder:
     leaving: bool = False
     closing: bool = False
     over: bool = False
-    _complained: bool = False
 
     # From the caller to the queue
 
@@ -146,10 +145,7 @@ class Holder:
         self.queue(live)
 
     def company(self, name: str) -> Company:
-        company = self.companies.get(name)
-        if company is None:
-            company = self.companies[name] = Company(name)
-        return company
+        return self.companies.get(name) or self.companies.setdefault(name, Company(name))
 
     def hold(self, live: Live) -> None:
         """Take a push further from now on."""
@@ -497,10 +493,7 @@ class Holder:
             if self.options.on_event is not None:
                 self.options.on_event(PushEvent(what, push))
         except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
-            # Once: what is wrong with it is wrong for every push.
-            level = logging.DEBUG if self._complained else logging.ERROR
-            logger.log(level, "on_event failed for %r; pushing continues", what, exc_info=True)
-            self._complained = True
+            logger.exception("on_event failed for %r; pushing continues", what)
 
     # Giving up
 

@@ -107,10 +107,8 @@ class Polls:
                 f"wait() takes a PushOperation or its key, not {type(operation).__name__}; await "
                 "a push of a coordinator instead: outcome = await push"
             )
-        if operation.is_final:
-            return operation
-        company_id, key = operation.company_id, operation.push_operation_key
-        return await self.wait(company_id, key, timeout=timeout, last=operation)
+        company_id = operation.company_id
+        return await self.wait(company_id, operation.key, timeout=timeout, last=operation)
 
     async def wait(
         self,
@@ -124,7 +122,8 @@ class Polls:
 
         Raises: See `Client.wait`.
         """
-        if (ended := self._finished.get(folded(key))) is not None:
+        ended = last if last and last.is_final else self._finished.get(folded(key))
+        if ended is not None:
             return ended
         future: asyncio.Future[PushOperation] = asyncio.get_running_loop().create_future()
 
@@ -178,8 +177,7 @@ class Polls:
 
     def unfollow(self, key: str, follower: Follower) -> None:
         """Call *follower* no more about push *key*."""
-        push = self._find(key)
-        if push is not None:
+        if (push := self._find(key)) is not None:
             push.followers = tuple(one for one in push.followers if one != follower)
             if not push.followers:
                 push.trouble = None
@@ -190,8 +188,7 @@ class Polls:
 
     def _forget(self, push: OpenPush, *, ends: bool = False) -> None:
         self.schedule.forget(push, ends=ends)
-        if not self.schedule.pushes:
-            self._wake.set()
+        self._wake.set()
 
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
@@ -427,9 +424,8 @@ class Polls:
             one.trouble = error
         return False
 
-    def _pause(self, company: PolledCompany, error: IntegrationError, began: float) -> None:
-        wait = seconds_until(error, time.time()) or 0.0
-        self.schedule.pause(company, began, self._now(), wait)
+    def _pause(self, company: PolledCompany, error: IntegrationError, at: float) -> None:
+        self.schedule.pause(company, at, self._now(), seconds_until(error, time.time()) or 0.0)
 
     def _lose(self, pushes: Iterable[OpenPush], error: IntegrationError) -> None:
         """Stop following *pushes*, and give each follower a copy of *error*."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import dropwhile
@@ -192,16 +193,9 @@ class Listed(msgspec.Struct, gc=False):
         )
 
 
-_NOTHING: Final = msgspec.Raw(b"null")
-
-
-class _Next(msgspec.Struct):
-    next: msgspec.Raw = _NOTHING
-
-
 class _Envelope(msgspec.Struct):
     results: list[Listed]
-    links: _Next | None = msgspec.field(name="_links", default=None)
+    links: dict[str, msgspec.Raw] | None = msgspec.field(name="_links", default=None)
 
 
 class _Raws(msgspec.Struct):
@@ -235,15 +229,13 @@ class PushPage:
 
 
 def read_page(body: bytes) -> PushPage:
-    """Return a page of pushes.
-
-    Raises MalformedResponse if it is no page envelope, or an operation has no key.
-    """
+    """Return a page of pushes; raise MalformedResponse if it is none, or a push has no key."""
     try:
         page = _read_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedResponse(f"no page of push operations: {error}") from None
-    more = page.links is not None and bytes(page.links.next) != b"null"
+    following = (page.links or {}).get("next")
+    more = following is not None and bytes(following) != b"null"
     return PushPage(page.results, more, body)
 
 
@@ -257,27 +249,20 @@ def read_reply(
     if not isinstance(reply, Response):
         wait = seconds_until(reply.error, unix_time)
         return SendResult(reply.phase, cause=str(reply.error), retry_after=wait, error=reply.error)
-    operation = error = None
-    body: Mapping[str, object] | None
-    try:
-        if reply.status in ACKNOWLEDGED:
+    operation: PushOperation | None = None
+    error: IntegrationError | None = None
+    if reply.status in ACKNOWLEDGED:
+        with suppress(MalformedResponse):
             operation = read_any(reply.body, numbers=numbers)
-        body = {"pushOperationKey": operation.key} if operation else _object(reply.body)
-    except MalformedResponse:
-        body = _object(reply.body)
-    if operation is None:
-        error = (
-            responses.read_error(call, reply)
-            if not reply.ok
-            else MalformedResponse(
-                f"{call.method} {call.path} answered {reply.status} without a push of its own",
-                status=reply.status,
-            )
-        )
+    if operation is None and reply.ok:
+        text = f"{call.method} {call.path} answered {reply.status} without a push of its own"
+        error = MalformedResponse(text, status=reply.status)
+    elif operation is None:
+        error = responses.read_error(call, reply)
     return SendResult(
         Phase.ANSWERED,
         status=reply.status,
-        body=body,
+        body={"pushOperationKey": operation.key} if operation else _object(reply.body),
         retry_after=reply.retry_after,
         operation=operation,
         error=error,
@@ -321,9 +306,9 @@ class Service(Protocol):
     """The service, reached by the client's session: gate, rate, retries and key included."""
 
     async def send(self, request: Request) -> Response:
-        """Return the answer, whatever its status; raise `TransportError` if there is none.
+        """Return the answer, whatever its status.
 
-        It raises `ApiError` if nothing was sent, since an earlier answer asked for a long pause.
+        Raises TransportError if there is none; ApiError if nothing was sent, for too long a pause.
         """
         ...
 
@@ -382,7 +367,6 @@ class Wire:
         return self.dialect.idempotency_header is not None
 
     def note_dialect(self, answer: bytes) -> None:
-        """Note which dialect an *answer* with pushes is of."""
         self.speaks_another = self.speaks_another or self.dialect.is_contradicted(answer)
 
     def to_request(self, row: Row) -> Request:
@@ -438,11 +422,9 @@ class Wire:
                 answer = await list_page(*where, number, size, priority=Priority.PUSH)
                 page = read_page(answer.body)
                 self.note_dialect(answer.body)
-            except IntegrationError as error:
-                logger.debug("the pushes of company %s could not be listed: %s", company_id, error)
-                return None
-            except Exception:  # of a middleware
-                logger.exception("the pushes of company %s could not be listed", company_id)
+            except Exception as error:  # also of a middleware
+                level = logging.DEBUG if isinstance(error, IntegrationError) else logging.ERROR
+                logger.log(level, "company %s: pushes cannot be listed: %r", company_id, error)
                 return None
             listed_at = told_time(answer.headers) if number == 1 else listed_at
             full = dict[int, PushOperation | None]()
