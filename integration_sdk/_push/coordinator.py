@@ -22,15 +22,15 @@ from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push import outcomes
 from integration_sdk._push.carrier import Carriers
-from integration_sdk._push.holder import CheckRecord, Holder
+from integration_sdk._push.holder import BLOCK_LEFT, CheckRecord, Holder
 from integration_sdk._push.outcomes import checked
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Push, PushProgress
 from integration_sdk._push.run import HeldBack, RaiseOn, Run
 from integration_sdk._push.search import Search, Workers
+from integration_sdk._push.table import DOUBTFUL
 from integration_sdk._push.wire import Service, Wire
 from integration_sdk._store.journal import Journal
-from integration_sdk._store.row import State
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
@@ -124,7 +124,7 @@ class Coordinator:
                 await holder.idle.wait()
         finally:
             self._workers.close()
-            holder.close(ClientClosed("this coordinator's block has been left"))
+            holder.close(ClientClosed(BLOCK_LEFT))
             self.detached += holder.open_keys
             if kind is not None and self.detached:
                 logger.warning("pushes that go on at the service: %d", len(self.detached))
@@ -302,7 +302,7 @@ class Coordinator:
                 "find() needs a journal: pass journal= to client.coordinator()"
             )
         if holder.closing:
-            raise ClientClosed("this coordinator's block has been left")
+            raise ClientClosed(BLOCK_LEFT)
         live = holder.references.get(reference)
         for held in live.pushes if live else ():
             return held
@@ -340,7 +340,7 @@ class Coordinator:
     def in_doubt(self) -> tuple[Push, ...]:
         """Pushes that are IN_DOUBT or still being searched for; each has an ``intent``."""
         lives = self._opened.live.values()
-        doubts = [one for one in lives if one.row.state in {State.LOST, State.DOUBT}]
+        doubts = [one for one in lives if one.row.state in DOUBTFUL]
         return tuple(push for live in doubts for push in live.pushes[:1])
 
     @overload

@@ -35,7 +35,7 @@ from integration_sdk._push import outcomes
 from integration_sdk._push.outcomes import Fresher
 from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import Company, Live, Push, PushEvent, Tally, What, about
-from integration_sdk._push.table import Event, after
+from integration_sdk._push.table import DOUBTFUL, Event, after
 from integration_sdk._push.wire import Wire
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Row, State, folded
@@ -58,6 +58,7 @@ CheckRecord = Callable[[PushRequest], Awaitable[None]]
 """Raises `InvalidRecord` if a request cannot be right."""
 
 LEFT: Final = "the block was left while this push was Pending; it continues at the service"
+BLOCK_LEFT: Final = "this coordinator's block has been left"
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
 KEYS: Final = 50_000
 """Keys of settled pushes that are remembered without a journal."""
@@ -148,7 +149,6 @@ class Holder:
         return self.companies.get(name) or self.companies.setdefault(name, Company(name))
 
     def hold(self, live: Live) -> None:
-        """Take a push further from now on."""
         self.live[live.row.id] = live
         if live.row.reference is not None:
             self.references[live.row.reference] = live
@@ -156,7 +156,6 @@ class Holder:
             self.keys[folded(live.row.key)] = live
 
     def drop(self, live: Live) -> None:
-        """Hold a push no longer."""
         row = live.row
         if self.live.get(row.id) is live:  # else it has come back to us since
             del self.live[row.id]
@@ -174,6 +173,11 @@ class Holder:
             if len(self.owned) > KEYS:
                 self.owned.popitem(last=False)
         self._set_waiting(live, False)
+
+    def owns(self, key: str) -> bool:
+        """Whether a key belongs to a push that is held, or was."""
+        name = folded(key)
+        return name in self.keys or name in self.owned
 
     def queue(self, live: Live) -> None:
         """Have *live* sent by a carrier of its company."""
@@ -195,7 +199,7 @@ class Holder:
         if push.outcome is not None or push.key is not None:
             return True
         live = self.live.get(push.intent or "")
-        return live is not None and live.row.state in _DOUBTFUL and not live.is_waiting
+        return live is not None and live.row.state in DOUBTFUL and not live.is_waiting
 
     def keep_on_record(self, push: Push) -> None:
         """Put a push on record whose caller does not wait for its turn any more."""
@@ -335,8 +339,7 @@ class Holder:
                 assert_never(other)
 
     async def _lose_unfinished(self, live: Live) -> None:
-        why = "the process ended while this push was being sent"
-        if await self.step(live, Event.LOST, error=why):
+        if await self.step(live, Event.LOST, error="the process ended while it was being sent"):
             self.go_on(live)
 
     def _search_for(self, live: Live) -> None:
@@ -426,7 +429,7 @@ class Holder:
             self.crash(crash)
 
     def _end(self, live: Live, operation: PushOperation) -> None:
-        """Record the final state, then report it; no wait for the push ends in between."""
+        """Record the final state, then report it; no wait ends in between."""
         live.operation = operation
         self.keys.pop(folded(str(live.row.key)), None)
         for push in live.pushes:
@@ -518,8 +521,7 @@ class Holder:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""
         if outcomes.may_pass(self.stopped) and not (self.waiting or self.closing):
             self.stopped = None
-        left = ClientClosed("this coordinator's block has been left")
-        return left if self.leaving else self.stopped
+        return ClientClosed(BLOCK_LEFT) if self.leaving else self.stopped
 
     def stop(self, error: IntegrationError) -> None:
         """Stop pulling and sending: the account, client, quota or disk allows no more.
@@ -551,8 +553,7 @@ class Holder:
 
     @property
     def open_keys(self) -> tuple[str, ...]:
-        rows = [live.row for live in self.live.values() if live.row.state is State.OPEN]
-        return tuple(str(row.key) for row in rows)
+        return tuple(str(one.row.key) for one in self.live.values() if one.row.state is State.OPEN)
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""
@@ -599,8 +600,8 @@ class Holder:
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *work* in a task; its crash ends what depends on the holder."""
-        # It outlives the call that starts it, so it does not inherit its context.
-        task = asyncio.create_task(work, name="integration_sdk push", context=Context())
+        own = Context()  # it outlives the call that starts it, and does not inherit its context
+        task = asyncio.create_task(work, name="integration_sdk push", context=own)
         self.tasks.add(task)
         task.add_done_callback(self._over)
         return task
@@ -613,9 +614,6 @@ class Holder:
     async def join_tasks(self) -> None:
         while working := self.tasks - {asyncio.current_task()}:
             await asyncio.wait(working)
-
-
-_DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
 
 
 def _log_failure(written: asyncio.Future[Row]) -> None:

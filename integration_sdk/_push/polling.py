@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import Context
 from math import inf
 
@@ -192,8 +192,7 @@ class Polls:
 
     def trouble(self, key: str) -> IntegrationError | None:
         """Return the error of the last poll of push *key*; None if it succeeded."""
-        push = self._find(key)
-        return push.trouble if push else None
+        return push.trouble if (push := self._find(key)) else None
 
     def remember(self, operation: PushOperation) -> None:
         """Keep a final state for later calls of `wait`; the first one for a push counts."""
@@ -296,11 +295,11 @@ class Polls:
         listed, due = self.schedule.due(company, now)
         if listed:
             await self._list(company, listed)
-        reads = []
+        reads = list[Awaitable[None]]()
         for push in due:
             if not self.schedule.is_open(push) or (push.seen >= now and not push.notified):
                 continue  # the list has settled it
-            if now < self.schedule.earliest(company, now):
+            if (listed or reads) and now < self.schedule.earliest(company, now):
                 break
             self.schedule.spend(company, self._now())
             reads.append(self._read(push))

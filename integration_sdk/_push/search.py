@@ -21,9 +21,9 @@ from attrs import define, field
 from integration_sdk._http import requests
 from integration_sdk._push import outcomes
 from integration_sdk._push.evidence import Judging, in_lane, may_resend
-from integration_sdk._push.holder import Holder
+from integration_sdk._push.holder import BLOCK_LEFT, Holder
 from integration_sdk._push.push import Company, Live, Push, about
-from integration_sdk._push.table import Event
+from integration_sdk._push.table import DOUBTFUL, Event
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
 from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError
@@ -45,7 +45,6 @@ READ_SINGLY: Final = 20
 """Pushes listed without ``data`` that are read one by one after a listing, at most."""
 ELSEWHERE: Final = 1.0
 """Seconds between two looks at pushes that another worker holds and a caller here waits for."""
-_DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
 _NOT_YET: Final = {State.SENDING: "still being sent", State.LOST: "still being searched for"}
 
 
@@ -134,7 +133,7 @@ class Search:
             else:
                 held = [one.row for one in holder.live.values()] + holder.buried
                 rivals = [row for row in held if row.ghosts > 0 and row.company == company.id]
-                owned = {key for key in judging.new if self._is_owned(key)}
+                owned = {key for key in judging.new if self.holder.owns(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
             self._let_go(company, rivals)
@@ -142,9 +141,6 @@ class Search:
         except JournalError as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
             logger.warning(failed, company.id, error)
-
-    def _is_owned(self, key: str) -> bool:
-        return folded(key) in self.holder.keys or folded(key) in self.holder.owned
 
     def _let_go(self, company: Company, rivals: list[Row]) -> None:
         """Let go of pushes that another worker has taken further, as by a caller's decision."""
@@ -308,7 +304,7 @@ class Search:
         """
         holder = self.holder
         if holder.closing:
-            raise ClientClosed("this coordinator's block has been left")
+            raise ClientClosed(BLOCK_LEFT)
         live = holder.live.get(intent)
         if live is None and holder.journal is not None and holder.journal.shared:
             for row in await holder.journal.rows(ids=[intent]):  # another process holds it
@@ -328,7 +324,7 @@ class Search:
         problem = None
         if folded(key) in {folded(one.key) for one in row.earlier if one.key}:
             problem = "is of an earlier attempt of this push"
-        elif self._is_owned(key):
+        elif self.holder.owns(key):
             problem = "already belongs to another intent"
         elif not (found := await self.holder.wire.read_singly(row.company, (key,))):
             problem = "cannot be read at the service"
@@ -372,7 +368,7 @@ class Workers:
             self._keeper = holder.start(self._keep(holder.journal))
         else:
             await self._take_over(holder.journal)
-        doubts = sum(live.row.state in _DOUBTFUL for live in holder.live.values())
+        doubts = sum(live.row.state in DOUBTFUL for live in holder.live.values())
         if doubts:
             left = "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`"
             logger.warning(left, doubts)

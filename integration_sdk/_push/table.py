@@ -88,6 +88,8 @@ TABLE: Final[Mapping[State, Mapping[Event, State]]] = {
 }
 """For each state the events that can happen in it, and the state after each."""
 
+DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
+"""States of a push whose company is searched for it."""
 _RESULTS: Final = {
     Event.ENDED: Result.ENDED,
     Event.REFUSED: Result.REFUSED,

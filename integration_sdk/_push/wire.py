@@ -104,12 +104,13 @@ def read_full(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
 
 def _operation(usual: _Usual) -> PushOperation:
     requested, completed = usual.requested_on_utc, usual.completed_on_utc
-    own, other = usual.data_connection_id, usual.data_connection_key
+    own, data_type = usual.data_connection_id, usual.data_type
+    connection = usual.data_connection_key if own is None else own
     return PushOperation(
         push_operation_key=usual.push_operation_key,
         company_id=intern(usual.company_id),
-        data_connection_id=_shared(other if own is None else own),
-        data_type=_shared(usual.data_type),
+        data_connection_id=connection and intern(connection),  # thousands name a few lanes
+        data_type=data_type and intern(data_type),
         status=_STATUSES[usual.status],
         raw_status=usual.status,
         requested_on_utc=None if requested is None else parse_utc(requested),
@@ -127,17 +128,13 @@ def _operation(usual: _Usual) -> PushOperation:
 def _change(usual: _Change) -> PushChange:
     ref = usual.record_ref
     return PushChange(
-        type=_shared(usual.type),
+        type=usual.type,
         record_ref=None
         if ref is None
-        else RecordRef(id=ref.id, data_type=_shared(ref.data_type), extra=_NO_EXTRA),
+        else RecordRef(id=ref.id, data_type=ref.data_type, extra=_NO_EXTRA),
         attachment_id=usual.attachment_id,
         extra=_NO_EXTRA,
     )
-
-
-def _shared(name: str | None) -> str | None:
-    return None if name is None else intern(name)  # ten thousand operations name a few lanes
 
 
 def read_any(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
@@ -344,7 +341,7 @@ async def get_push(
     request = requests.to_route(dialect, "pushes.get", **names)
     answer = responses.check(request, await send(evolve(request, priority=priority)))
     operation = read_any(answer.body, numbers=numbers)
-    if folded(operation.key) != folded(key):
+    if operation.key != key and folded(operation.key) != folded(key):
         raise MalformedResponse(f"asked for push {key}, but got {operation.key}, as from a cache")
     return operation
 

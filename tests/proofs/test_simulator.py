@@ -101,7 +101,7 @@ FAULTS: dict[str, Sown] = {
     "a key that was listed before is believed": Sown(
         "wrong link",
         (CARRIER, "Carriers._is_known"),
-        "listed or folded(key) in self.holder.keys or folded(key) in self.holder.owned",
+        "listed or self.holder.owns(key)",
         "False",
     ),
     "a write that was refused is taken for written": Sown(
