@@ -110,6 +110,7 @@ class Holder:
     leaving: bool = False
     closing: bool = False
     over: bool = False
+    _complained: bool = False
 
     # From the caller to the queue
 
@@ -195,7 +196,6 @@ class Holder:
         self.room.set()
 
     def is_answered(self, push: Push) -> bool:
-        """Whether the service has answered, or the answer was lost."""
         if push.outcome is not None or push.key is not None:
             return True
         live = self.live.get(push.intent or "")
@@ -384,7 +384,6 @@ class Holder:
         self.polls.follow(row.company, str(row.key), self.seen, **last, wants_data=data)
 
     def _start_wait(self, live: Live, push: Push) -> None:
-        """Start the clock for the caller's wait: the answer has arrived, or was lost."""
         seconds = outcomes.longest_wait(push.request, push._wait)
         if seconds is not None and push.outcome is None:
             push._wait_for(seconds, self._expire)
@@ -392,7 +391,6 @@ class Holder:
                 self.polls.look_before(live.row.key, seconds)
 
     def _expire(self, push: Push, waited: float) -> None:
-        """End the wait for a push. With a journal it is followed on."""
         live = self.live.get(push.intent or "")
         if live is not None and live.row.key is None:
             self.report(live.row, [push])
@@ -461,7 +459,6 @@ class Holder:
             self.moved(live, written.result())
 
     def _done(self, live: Live, fresher: Fresher) -> None:
-        """Give everyone who waits the outcome of a row that is DONE."""
         self.drop(live)
         told = [push for push in live.pushes if push.outcome is not None]
         self.report(live.row, live.pushes, fresher)
@@ -496,7 +493,9 @@ class Holder:
             if self.options.on_event is not None:
                 self.options.on_event(PushEvent(what, push))
         except (Exception, asyncio.CancelledError):  # a future's, say, whose result it reads
-            logger.exception("on_event failed for %r; pushing continues", what)
+            if not self._complained:  # what is wrong with it is wrong for every push
+                logger.exception("on_event failed for %r; pushing continues", what)
+            self._complained = True
 
     # Giving up
 
