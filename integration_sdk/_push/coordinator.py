@@ -38,6 +38,9 @@ from integration_sdk.models import OutcomeStatus, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
 
+INTERRUPTED: Final = (
+    "an exception ended the block; pushes that continue at the service: %d; their keys are in %s"
+)
 FIVE_TIMES: Final = RetryPolicy(attempts=5)
 
 
@@ -127,7 +130,8 @@ class Coordinator:
             holder.close(ClientClosed(BLOCK_LEFT))
             self.detached += holder.open_keys
             if kind is not None and self.detached:
-                logger.warning("pushes that go on at the service: %d", len(self.detached))
+                where = "the journal: open it again" if self._store else "`detached`"
+                logger.warning(INTERRUPTED, len(self.detached), where)
             try:
                 await holder.join_tasks()
             finally:  # even if cancelled: to the end, or the journal would stay in use

@@ -88,8 +88,8 @@ FAULTS: dict[str, Sown] = {
     "SENDING restarts as QUEUED": Sown(
         "double send",
         (HOLDER, "Holder._lose_unfinished"),
-        "await self.step(live, Event.LOST, error=why)",
-        "await self.step(live, Event.LATER, error=why)",
+        'await self.step(live, Event.LOST, error="the process ended while it was being sent")',
+        "await self.step(live, Event.LATER)",
         weather={"crash": 0.1},
     ),
     "a proxy's refusal is believed": Sown(
