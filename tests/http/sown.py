@@ -25,7 +25,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "_http/statuses.py",
         "not_taken or status in (307, 308)",
         "not_taken and status in (307, 308)",
-        "redirects",
+        "statuses",
         "of_answer",
     ),
     "a lost write is sent again": Fault(

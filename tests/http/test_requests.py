@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
-from integration_sdk import Priority
+from integration_sdk import Priority, models
 from integration_sdk._http import requests
-from integration_sdk._http.requests import Safety
+from integration_sdk._http.requests import Request, Safety, custom, segment
+from integration_sdk._list.links import Cursor, Links
+from integration_sdk._list.page import RawPage
 from integration_sdk.dialect import Dialect, Route
-from integration_sdk.errors import ConfigurationError
+from integration_sdk.errors import ConfigurationError, PaginationError
+from tests.support.session_support import read
 
 DOCUMENT = Dialect.document()
 PUBLISHED = Dialect.published()
@@ -182,3 +189,78 @@ def test_custom_reads_are_reads() -> None:
     assert (read.method, read.safety) == ("GET", Safety.READ)
     assert read.target == "/a%20b/c?page=1&x=true&x=2.5"
     assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')
+
+
+# The key goes to one origin, whatever ids and links come along
+
+
+BASE = "https://api.example.com/prefix"
+PIECES = [
+    *["..", ".", "/", "//", "\\", "?", "#", "@", ":", ";", "&", "=", "%", "%2e", "%2f", "%5c"],
+    *["%00", "%0d%0a", "\r\n", "\t", " ", "\0", "\u2028", "\u202e", "é", "\u2044", "\uff0f"],
+    *["evil.example", "//evil.example", "https://evil.example/", "@evil.example", "[::1]"],
+    *["companies", "8a210b68-6988-11ed-a1eb-0242ac120002", "page=2", "javascript:", "x" * 99],
+]
+
+
+def hostile(count: int, seed: int = 1) -> Iterator[str]:
+    chance = random.Random(seed)
+    for _ in range(count):
+        yield "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
+
+
+def sent_to(request: Request) -> URL:
+    """Return the URL as `Transport` makes it."""
+    return URL(BASE + request.target, encoded=True)
+
+
+def is_safe(request: Request, segments: int) -> bool:
+    url = sent_to(request)
+    parts = url.raw_path.split("/")
+    return (
+        (url.scheme, url.host, url.port, url.user) == ("https", "api.example.com", 443, None)
+        and parts[1] == "prefix"
+        and len(parts) == 2 + segments
+        and not {".", ".."} & set(parts)
+        and not url.raw_fragment
+        and request.target.isascii()
+        and request.target.isprintable()
+    )
+
+
+def followed(link: str, base_url: str = BASE) -> Request:
+    """Return the request that a ``next`` link of a list leads to."""
+    first = read("/companies")
+    walk = Links(first, base_url, Cursor("", "page=1"))
+    page = RawPage(number=1, links=models.Links(next=link))
+    opened = walk.opened(walk.first(), page)
+    if opened.problem is not None:
+        raise opened.problem
+    return evolve(first, raw_query=opened.following)
+
+
+def in_a_path(text: str) -> Request:
+    return read(f"/companies/{segment('company_id', text)}/data")
+
+
+WAYS: dict[str, tuple[Callable[[str], Request], int]] = {
+    "an id": (in_a_path, 3),
+    "a link": (followed, 1),
+    "a link's query": (lambda text: followed(f"?{text}"), 1),
+    "a path of the caller's": (lambda text: custom(Dialect.document(), "GET", f"/{text}"), 0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_leads_elsewhere(way: str) -> None:
+    """Whatever is given is refused, or stays below the path and the host that are ours."""
+    make, segments = WAYS[way]
+    taken = 0
+    for text in hostile(3000):
+        try:
+            request = make(text)
+        except (ConfigurationError, PaginationError):
+            continue
+        taken += 1
+        assert is_safe(request, segments or request.path.count("/")), text
+    assert taken > 200

@@ -25,7 +25,6 @@ from integration_sdk.errors import (
 from tests.support.network_support import of_the_server, trusting
 from tests.support.session_support import (
     ONE_CALL,
-    Peer,
     always,
     answer,
     in_turn,
@@ -113,21 +112,6 @@ async def test_a_bomb_is_defused() -> None:
             tracemalloc.stop()
 
     assert peak < 24 * MIB
-
-
-async def test_an_endless_body_ends() -> None:
-    """A service that never stops sending is stopped at the limit."""
-
-    async def endless(peer: Peer) -> None:
-        await peer.receive()
-        peer.write(CHUNKED)
-        while True:
-            peer.write(b"1000\r\n" + b" " * 4096 + b"\r\n")
-            await peer.writer.drain()
-
-    async with raw_server(endless) as server, session_on(server) as session:
-        with pytest.raises(ResponseTooLarge):
-            await session.send(read(body_limit=MIB), ONE_CALL)
 
 
 async def test_an_errors_body_is_cut_not_lost() -> None:

@@ -27,7 +27,6 @@ from tests.support.session_support import (
     read,
     reply_of,
     session_on,
-    unused_port,
     write,
 )
 
@@ -101,17 +100,6 @@ async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection,
     assert isinstance(error, NotSent)
     assert error.attempts == len(proxy.requests) == 3
     assert f"no way through the proxy 127.0.0.1:{proxy.port} ({why}" in str(error)
-
-
-async def test_a_service_that_is_not_there_is_named() -> None:
-    """An error of the resolver or the network says nothing of what was looked for."""
-    port = unused_port()
-    async with session_on(f"http://localhost:{port}") as session:
-        error = await reply_of(session, write())
-
-    assert isinstance(error, NotSent)
-    assert f"no connection to localhost:{port} (ClientConnectorError" in str(error)
-    assert "Check base_url=" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,6 @@ async def test_what_precedes_an_answer_is_not_the_answer() -> None:
     assert server.connections == 1
 
 
-async def test_an_answer_to_head_has_no_body() -> None:
-    """Its Content-Length is that of a body which does not come."""
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
-    request = Request(operation="test", method="HEAD", path="/companies")
-    async with raw_server(always(reply)) as server, session_on(server) as session:
-        for _ in range(2):
-            assert (await session.send(request, ONE_CALL)).body == b""
-    assert server.connections == 1
-
-
 @pytest.mark.parametrize(
     ("reply", "connections"),
     [

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -10,9 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from integration_sdk import Priority
+from integration_sdk._http import CallOptions
 from integration_sdk._http.limiter import Limiter
-from integration_sdk._http.limits import PROBE_PATIENCE, Waiter
-from tests.support.session_support import asking, least, refusal
+from integration_sdk._http.limits import PROBE_PATIENCE, Lane, Waiter
+from tests.support.session_support import (
+    VirtualService,
+    asking,
+    least,
+    refusal,
+    virtual_session,
+    write,
+)
 
 
 def order_of(limiter: Limiter, first: Waiter) -> list[Waiter]:
@@ -117,17 +130,6 @@ def test_a_company_that_is_refused_again_while_others_are_served_is_limited(
     limiter.refused(one, refusal(status, floor=5, company_only=company_only), 6.1)
     assert (limiter.service.closed_by is not None) is concerns_all
     limiter.refused(two, refusal(status, floor=5), 6.1)
-    assert limiter.service.closed_by is not None
-
-
-def test_a_refusal_that_concerns_no_company_is_the_services() -> None:
-    """However many are served that do concern one."""
-    limiter, account = Limiter(least, limit=100), asking()
-    limiter.enter(account, 0.0)
-    for other in of(limiter, *"bbbbb"):
-        limiter.answered(other, 1.0)
-
-    limiter.refused(account, refusal(floor=5), 1.1)
     assert limiter.service.closed_by is not None
 
 
@@ -241,3 +243,56 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+# A process that runs for months
+
+
+def held_by(limiter: Limiter) -> Iterator[Lane | Waiter]:
+    """Yield all lanes and calls that *limiter* refers to."""
+    seen, found = set[int](), [limiter]
+    while found:
+        one: Any = found.pop()
+        # A function leads to its module, and from there to what other tests keep.
+        if id(one) in seen or isinstance(one, type | FunctionType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, Lane | Waiter):
+            yield one
+        found += gc.get_referents(one)
+
+
+@pytest.mark.parametrize("in_outage", [True, False])
+@pytest.mark.parametrize("companies", [1, 10_000])
+def test_calls_and_companies_of_the_past_are_forgotten(companies: int, in_outage: bool) -> None:
+    """Calls that gave up at a closed gate, and companies that were refused once."""
+    limiter, patient = Limiter(least), asking("patient")
+    if in_outage:
+        limiter.enter(patient, 0.0)
+        limiter.refused(patient, refusal(503, floor=100_000), 0.0)
+
+    for number in range(10_000):
+        call = asking(f"c{number % companies}")
+        if limiter.enter(call, float(number)):
+            limiter.refused(call, refusal(company_only=True), float(number))
+        else:
+            limiter.leave_line(call)
+
+    assert sum(1 for _ in held_by(limiter)) < 4_000
+
+
+@pytest.mark.virtual_time
+async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
+    """Neither its record nor its answer, which may be a large page: not for a moment."""
+    service = VirtualService(latency=0.01)
+    session = virtual_session(service)
+    kept = list[weakref.ref[Any]]()
+    for _ in range(100):
+        request = write()
+        answer = await session.send(request, CallOptions(timeout=3600))
+        kept += [weakref.ref(request), weakref.ref(answer)]
+        del request, answer
+        service.log.clear()
+
+    assert not any(one() for one in kept)
+    await session.aclose()

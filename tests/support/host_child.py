@@ -9,7 +9,6 @@ import json
 import locale
 import logging
 import os
-import platform
 import signal
 import sys
 import threading
@@ -18,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
-IS_MMAPPED = 2  # glibc, malloc.c
 was_collecting: list[bool] = []
 """Whether the garbage collector was on, each time that the client has made an item."""
 
@@ -52,36 +49,10 @@ def state() -> dict[str, Any]:
         "environment": dict(os.environ),
         "event-loop policy": repr(policy),
         "hooks": repr((sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook)),
-        "tracing": repr((sys.gettrace(), sys.getprofile())),
-        "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits()),
         "locale": locale.setlocale(locale.LC_ALL),
-        "where": (str(Path.cwd()), list(sys.path), umask()),
+        "where": (str(Path.cwd()), list(sys.path)),
         "threads": sorted(one.name for one in threading.enumerate()),
     }
-
-
-def umask() -> int:
-    now = os.umask(0o77)
-    os.umask(now)
-    return now
-
-
-def maps_large_blocks() -> bool:
-    """Return whether the C library still takes a large block from the system, and gives it back.
-
-    In glibc the first one that is freed ends that, up to its size.
-    """
-    import ctypes
-
-    if platform.libc_ver()[0] != "glibc":
-        return True
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    block = libc.malloc(24 * MIB)
-    size_and_marks = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
-    libc.free(block)
-    return bool(size_and_marks & IS_MMAPPED)
 
 
 async def use(job: dict[str, Any]) -> None:
@@ -111,12 +82,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     asyncio.run(use(job))
     after = state()
     changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
-    if "ctypes" in sys.modules:
+    if "ctypes" in sys.modules:  # without it, the allocator cannot be set
         changed["ctypes"] = ("not imported", "imported")
     if not all(was_collecting):
         changed["collector"] = ("on", "off while items are made")
-    if not maps_large_blocks():
-        changed["malloc"] = ("large blocks are mapped", "they are on the heap")
     return changed | {"items made": len(was_collecting)}
 
 

@@ -284,15 +284,11 @@ def asking(company: str | None = None, priority: Priority = Priority.INTERACTIVE
     return Waiter(company, priority)
 
 
-# The smallest and the largest that chance can draw, and a refusal
+# The smallest that chance can draw, and a refusal
 
 
 def least(_most: float) -> float:
     return 0.0
-
-
-def most(limit: float) -> float:
-    return limit
 
 
 def refusal(
