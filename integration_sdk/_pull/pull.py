@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from integration_sdk._context import RequestContext
 from integration_sdk._handed_out import handed_out
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
-from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, UnitReader, open_sink, read_here
+from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, open_sink, read_here
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import PullProgress, Receipt, Unit, UnitReceipt
 from integration_sdk.errors import (
@@ -118,18 +118,15 @@ class Pull:
                 yield unit
             else:
                 left.append(unit)
-        async with aclosing(self._read(left)) as ends:
+        if self._options.dask is None:
+            reading = read_here(self._context, self._sink, self._options, left)
+        else:
+            from integration_sdk._pull.dask import read_on_cluster  # noqa: PLC0415 - an extra
+
+            reading = read_on_cluster(self._context, self._options, left)
+        async with aclosing(reading) as ends:
             async for unit in ends:
                 yield unit
-
-    def _read(self, units: Sequence[Unit]) -> AsyncGenerator[Unit]:
-        if self._options.dask is None:
-            return read_here(
-                UnitReader(self._context, self._sink, self._options, len(units)), units
-            )
-        from integration_sdk._pull.dask import read_on_cluster  # noqa: PLC0415 - an extra
-
-        return read_on_cluster(self._context, self._options, units)
 
     # Units
 

@@ -179,8 +179,11 @@ class UnitReader:
         return Records(self._context, "data.list", companyId=company_id, dataType=name)
 
 
-async def read_here(reader: UnitReader, units: Sequence[Unit]) -> AsyncGenerator[Unit]:
+async def read_here(
+    context: RequestContext, sink: Folder | SqlSink, options: PullOptions, units: Sequence[Unit]
+) -> AsyncGenerator[Unit]:
     """Read *units*; yield each as it ends. One that another process has is tried again later."""
+    reader = UnitReader(context, sink, options, len(units))
     turns = asyncio.Semaphore(reader.at_once)
 
     async def read(unit: Unit) -> Unit | None:

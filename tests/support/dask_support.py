@@ -21,10 +21,9 @@ SECONDS: Final = 60.0
 
 @define(eq=False)
 class Cluster:
-    """A scheduler, and workers with four threads each."""
+    """A scheduler, and workers with the key, and four threads each."""
 
     folder: Path
-    environment: dict[str, str]
     scheduler: subprocess.Popen[bytes] = field(init=False)
     workers: list[subprocess.Popen[bytes]] = field(init=False, factory=list)
     _log: Path = field(init=False)
@@ -58,14 +57,18 @@ class Cluster:
 
     def _begin(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         command = f"distributed.cli.dask_{what}"
-        settings = {"DASK_TEMPORARY_DIRECTORY": ".", "PYTHONPATH": ROOT}
+        settings = {
+            "DASK_TEMPORARY_DIRECTORY": ".",
+            "PYTHONPATH": ROOT,
+            "INTEGRATION_SDK_API_KEY": KEY,
+        }
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", command, *arguments, "--no-dashboard"],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=os.environ | settings | self.environment | environment,
+                env=os.environ | settings | environment,
             )
 
     def send(self, what: signal.Signals) -> subprocess.Popen[bytes]:
@@ -91,9 +94,9 @@ def _until(true: Callable[[], bool]) -> None:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster of two workers that have the key."""
+    """A cluster of two workers."""
     folder.mkdir(exist_ok=True)
-    running = Cluster(folder, {"INTEGRATION_SDK_API_KEY": KEY})
+    running = Cluster(folder)
     running.start(2)
     try:
         yield running
