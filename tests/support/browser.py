@@ -28,7 +28,6 @@ SWITCHES = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-KEYS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}
 
 
 @define
@@ -85,28 +84,6 @@ class Tab:
         text = await self.run("document.body.innerText")
         raise AssertionError(f"never true: {script}\n{text}\n{self.complaints}")
 
-    async def press(self, key: str, times: int = 1) -> None:
-        """Press *key*, as somebody at the keyboard does."""
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        described = {"key": key, "windowsVirtualKeyCode": KEYS[key]}
-        for _ in range(times):
-            kind = "keyDown" if text else "rawKeyDown"
-            extra = {"text": text} if text else {}
-            await self.command("Input.dispatchKeyEvent", type=kind, **described, **extra)
-            await self.command("Input.dispatchKeyEvent", type="keyUp", **described)
-
-    async def type(self, text: str) -> None:
-        """Type *text* where the focus is."""
-        await self.command("Input.insertText", text=text)
-
-    async def tab_to(self, script: str) -> None:
-        """Press Tab until the focused element ``e`` makes *script* true."""
-        for _ in range(80):
-            if await self.run(f"(e => {script})(document.activeElement)"):
-                return
-            await self.press("Tab")
-        raise AssertionError(f"the keyboard does not reach {script}")
-
 
 @asynccontextmanager
 async def browsing(address: str) -> AsyncIterator[Tab]:
@@ -138,12 +115,8 @@ async def browsing(address: str) -> AsyncIterator[Tab]:
 async def _endpoint(note: Path) -> str:
     """The address that the browser notes in its profile once it listens."""
     for _ in range(600):
-        if (found := _noted(note)) is not None:
-            return found
+        lines = note.read_text().split() if note.exists() else []
+        if len(lines) == 2:
+            return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
         await asyncio.sleep(0.05)
     raise AssertionError("the browser did not start")
-
-
-def _noted(note: Path) -> str | None:
-    lines = note.read_text().split() if note.exists() else []
-    return f"ws://127.0.0.1:{lines[0]}{lines[1]}" if len(lines) == 2 else None

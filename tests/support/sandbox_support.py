@@ -94,16 +94,6 @@ async def statuses(http: Http, count: int, path: str = "/companies") -> list[int
     return [(await http.get(path)).status for _ in range(count)]
 
 
-async def press(http: Http, what: str, body: object, **headers: str) -> Reply:
-    """Do on the page what its button does."""
-    return await http.call("POST", f"/_page/{what}", json=body, headers=headers)
-
-
-async def state(http: Http) -> Any:
-    """What the page is told."""
-    return (await http.get("/_page/state")).body
-
-
 def holding(gate: asyncio.Event) -> Callable[[Any, Any], Any]:
     """A fault: the work is done at once, the answer waits at *gate*."""
 
