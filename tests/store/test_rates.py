@@ -186,21 +186,6 @@ async def test_slot_that_was_not_used_in_time_is_void() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_cancelled_call_leaves_its_slot_to_the_next() -> None:
-    """It holds no other call up."""
-    rate = limited(Rates(takes=1.0))
-    gone = [asyncio.ensure_future(rate.acquire()) for _ in range(50)]
-    stays = asyncio.ensure_future(times_of(rate, 1))
-    await asyncio.sleep(0.5)
-    for one in gone:
-        one.cancel()
-
-    (at,) = await stays
-    assert at <= 2.2
-    await asyncio.gather(*gone, return_exceptions=True)
-
-
-@pytest.mark.virtual_time
 async def test_database_that_is_away_ends_each_call_with_an_error_of_its_own() -> None:
     """And the next call asks it anew."""
     rate = limited(Rates(failures=[StoreUnavailable("away")]))

@@ -163,14 +163,14 @@ async def test_connections_that_are_cut_cost_nothing(url: str) -> None:
                 assert await journal.write(step) is step
 
         cutting = asyncio.ensure_future(cut())
-        for start in range(0, 60, 6):
+        for start in range(0, 30, 6):
             await asyncio.gather(*(settle(number) for number in range(start, start + 6)))
             await other.owners(["key 1"])
             await other.beat()
         cutting.cancel()
         await asyncio.wait([cutting])
 
-        assert [one.state for one in await journal.everything()] == [State.DONE] * 60
+        assert [one.state for one in await journal.everything()] == [State.DONE] * 30
 
 
 FILL = f"""
