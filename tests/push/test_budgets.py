@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from itertools import combinations, count
+from itertools import combinations
 from math import inf, log
 from pathlib import Path
 
 import pytest
 
 from integration_sdk import Client
-from integration_sdk.errors import IntegrationError, NotFound
+from integration_sdk.errors import IntegrationError
 from tests.support.budget_support import (
     HOUR,
     TROUBLES,
@@ -132,28 +132,6 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
     assert not [*many(service)]
     # An answer that ends each wait is asked for anew by the caller, as fast as that allows.
     assert answer or count > 1 or not [*one_alone(service, told=told)]
-
-
-@virtual
-async def test_waits_for_one_unknown_push_after_another_are_three_a_second() -> None:
-    """A company's budget outlives its open pushes, also if each of them is notified at once."""
-    service = Service(lambda _: inf)
-
-    async def wait(client: Client, key: str) -> None:
-        waiting = asyncio.create_task(client.wait(key, company_id="c-0"))
-        await asyncio.sleep(0)
-        client.notify(key)
-        with suppress(NotFound):
-            await waiting
-
-    async with service.client() as client:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(40):
-                for number in count():
-                    await wait(client, f"unknown-{number}")
-
-    assert len(service.log) > 70
-    assert not [*many(service)]
 
 
 # Searches for lost pushes

@@ -42,7 +42,7 @@ from tests.support.push_support import (
     run_once,
     statuses,
 )
-from tests.support.virtual_service import Answer, Asked, Held, Proceed, Service, refusal
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -166,23 +166,6 @@ async def test_what_never_left_is_sent_again_and_then_given_up() -> None:
     assert outcome.status is OutcomeStatus.REJECTED
     assert isinstance(outcome.error, NotSent)
     assert 2 <= sum(request.startswith("POST") for request in tried) <= 10
-
-
-async def test_a_service_that_never_says_why_is_not_asked_for_each_push() -> None:
-    """Once a read of the push itself has told no more than the list, lists are enough."""
-
-    class Curt(Service):
-        def shown(self, held: Held, at: float) -> dict[str, Any]:
-            return {**super().shown(held, at), "data": None, "validation": None}
-
-    service = Curt(status=lambda _: "Failed")
-    async with coordinator(service) as pushes:
-        await collect(pushes.run(requests(20)))
-        read_singly = service.count("get")
-        outcomes = await collect(pushes.run(requests(200)))
-
-    assert statuses(outcomes) == {OutcomeStatus.FAILED: 200}
-    assert service.count("get") - read_singly < 20
 
 
 @pytest.mark.parametrize("fetch_data", [False, True])

@@ -29,9 +29,6 @@ from integration_sdk._push.evidence import (
     Judging,
     Listing,
     may_resend,
-    new_since,
-    not_newer,
-    reaches_back,
 )
 from integration_sdk._push.table import Event
 from integration_sdk._store.row import Lane, Mark, Row, State, Verdict
@@ -240,23 +237,6 @@ def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
         assert judging.already_there(queued, [], judging.new) == key
     judging = Judging([queued], Listing([push("a", 1)], whole=False), DOCUMENT, exclusive=False)
     assert judging.already_there(queued, [row(id="twin")], judging.new) is None
-
-
-@given(st.lists(st.integers(0, 9), unique=True, max_size=8), st.integers(0, 8), st.booleans())
-def test_new_is_what_stands_above_the_mark(keys: list[int], known: int, whole: bool) -> None:
-    """Nothing that was listed before is new; what is older than all of the mark is not either."""
-    listing = Listing(
-        [push(f"k{key}", 1, at=100.0 - at) for at, key in enumerate(keys)], whole=True
-    )
-    mark = Listing(listing.operations[known:], whole=whole).mark()
-    if mark is None:
-        return
-    fresh = [one.push_operation_key for one in new_since(mark, listing)]
-    assert fresh == (
-        [] if not mark.keys and not mark.whole else [f"k{key}" for key in keys[:known]]
-    )
-    assert reaches_back(mark, listing)
-    assert not_newer(mark, listing).isdisjoint(fresh)
 
 
 def test_only_one_case_is_sent_again() -> None:

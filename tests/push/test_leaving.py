@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Coroutine
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from weakref import ref
 
 import pytest
 
-from integration_sdk import OutcomeStatus, Push, PushEvent, Store
-from integration_sdk.errors import ClientClosed, TooManyRequests
+from integration_sdk import OutcomeStatus, Push, Store
+from integration_sdk.errors import ClientClosed
 from tests.support.push_support import (
     Connect,
     Journal,
@@ -21,11 +19,10 @@ from tests.support.push_support import (
     coordinator,
     fated,
     named,
-    pushed,
     request,
     requests,
 )
-from tests.support.virtual_service import Service, refusal
+from tests.support.virtual_service import Service
 
 pytestmark = pytest.mark.virtual_time
 on_disk_or_not = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "journal"])
@@ -111,22 +108,6 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(leave
     assert all(one.outcome for one in told if isinstance(one, Push))
 
 
-async def test_a_block_that_was_left_is_not_kept_by_its_client(connect: Connect) -> None:
-    """A web service may open one for each request, with one client for all."""
-    client = await connect(Service())
-
-    def hear(_: PushEvent) -> None: ...
-
-    kept = ref(hear)
-    async with client.coordinator(on_event=hear) as pushes:
-        await pushed(pushes)
-    del hear, pushes
-    await asyncio.sleep(1)
-    gc.collect()
-
-    assert kept() is None
-
-
 # Callers and ends that are cancelled
 
 
@@ -199,30 +180,3 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert await quiet(service)
-
-
-async def test_an_end_that_is_cancelled_lets_go_of_everything(connect: Connect) -> None:
-    """What waits for its turn has an outcome and is not sent later; the journal is free."""
-    service, journal = Service(answer=lambda _: refusal(429, Retry_After=50)), Journal()
-    submits: list[asyncio.Task[Push]] = []
-
-    async def leave_in_a_hurry() -> None:
-        client = await connect(service)
-        with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
-            await client.company("c-0").get()
-        service.answer = None
-        async with (
-            asyncio.timeout(5),
-            client.coordinator(journal=journal, leave="detach") as one,
-        ):
-            submits.extend(asyncio.create_task(one.submit(each)) for each in requests(5))
-            await asyncio.sleep(1)
-
-    await leave_in_a_hurry()
-    await asyncio.sleep(100)
-    pushes = await asyncio.gather(*submits)
-
-    assert [push.outcome and push.outcome.status for push in pushes] == [OutcomeStatus.REJECTED] * 5
-    assert service.count("push") == 0
-    async with coordinator(service, journal=journal) as other:
-        assert other.recovered == ()

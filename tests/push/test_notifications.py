@@ -16,7 +16,7 @@ from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk.sandbox import Faults, Sandbox
 from integration_sdk.testing import run_virtual
 from integration_sdk.webhooks import Receiver
-from tests.support.budget_support import slow
+from tests.support.budget_support import answering
 from tests.support.sandbox_support import DELIVERY
 from tests.support.virtual_service import Service
 
@@ -86,7 +86,7 @@ def test_a_push_that_is_notified_costs_a_poll_or_two() -> None:
 @pytest.mark.virtual_time
 async def test_a_notification_during_a_poll_is_not_lost() -> None:
     """One that comes while its push is read leads to another poll, a second later."""
-    (at,) = await found(Service(faults=[slow(3.0)]), [100.0], [(98.5, 0), (100.01, 0)])
+    (at,) = await found(Service(faults=[answering(seconds=3.0)]), [100.0], [(98.5, 0), (100.01, 0)])
 
     assert at == pytest.approx(98.5 + 3.0 + 1.0 + 3.0, abs=0.1)
 

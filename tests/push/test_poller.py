@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -186,19 +185,6 @@ async def test_a_key_in_capitals_is_the_same_key(connect: Connect) -> None:
 
 
 # The life of the loop
-
-
-async def test_polls_are_nobodys_calls(connect: Connect) -> None:
-    """The loop outlives the call that starts it, and has nothing of its context."""
-    whose: ContextVar[str] = ContextVar("whose", default="nobody")
-    seen: list[str] = []
-    service = Service()
-    service.answer = lambda _: seen.append(whose.get())
-    client = await connect(service)
-    whose.set("the first caller")
-    await wait_for(client, held(service))
-
-    assert set(seen) == {"nobody"}
 
 
 @pytest.mark.parametrize("turns", range(6))

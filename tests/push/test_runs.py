@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import OutcomeStatus, Push, PushEvent, PushOutcome, PushRequest
+from integration_sdk import Push, PushEvent, PushOutcome, PushRequest
 from integration_sdk.errors import ClientClosed, PushFailed
 from tests.support.push_support import (
     collect,
@@ -18,7 +18,6 @@ from tests.support.push_support import (
     request,
     requests,
     run_once,
-    statuses,
 )
 from tests.support.virtual_service import Service
 
@@ -236,30 +235,6 @@ async def test_an_input_that_nobody_holds_is_closed_when_its_loop_is_left() -> N
             assert closed
     finally:
         gc.enable()
-
-
-async def test_a_run_whose_tasks_somebody_cancels_does_not_end_in_silence() -> None:
-    """As a shutdown does that cancels all tasks but its own: the input has not ended."""
-
-    async def source() -> AsyncIterator[PushRequest]:
-        yield request(0)
-        await asyncio.sleep(1e6)
-        yield request(1)
-
-    async def cancel_all_others() -> None:
-        await asyncio.sleep(60)
-        for task in asyncio.all_tasks():
-            if task.get_name() == "integration_sdk push":
-                task.cancel()
-
-    found: list[PushOutcome] = []
-    async with coordinator(Service()) as pushes:
-        shutdown = asyncio.create_task(cancel_all_others())
-        with pytest.raises(asyncio.CancelledError):
-            await collect(pushes.run(source()), into=found)
-        await shutdown
-
-    assert statuses(found) == {OutcomeStatus.SUCCESS: 1}
 
 
 async def test_a_stream_of_pushes_leaves_nothing_behind() -> None:

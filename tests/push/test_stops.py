@@ -24,6 +24,7 @@ from integration_sdk.errors import (
 )
 from tests.support.push_support import (
     Connect,
+    Fate,
     Journal,
     collect,
     coordinator,
@@ -112,20 +113,18 @@ async def test_a_key_is_gone_after_three_refusals_in_a_row(at_once: int) -> None
     assert service.count("push") <= 20 + 4 * at_once
 
 
-async def test_a_key_that_is_renewed_does_not_stop_the_run() -> None:
-    """All that was under way with the old key is refused together; that counts as once."""
-    service = fated(*[None] * 64, *[refusal(401)] * 8)
-    outcomes = await run_once(service, requests(300))
+@pytest.mark.parametrize(
+    ("fates", "at_once", "refused"),
+    [([None] * 64 + [refusal(401)] * 8, 2000, 8), ([refusal(401), refusal(401), None] * 5, 1, 10)],
+    ids=["renewed", "others are accepted"],
+)
+async def test_a_key_that_is_accepted_again_does_not_stop_the_run(
+    fates: list[Fate], at_once: int, refused: int
+) -> None:
+    """What was under way with an old key is refused together, which counts as once."""
+    outcomes = await run_once(fated(*fates), requests(100), max_open=at_once)
 
-    assert statuses(outcomes) == {SUCCESS: 300 - 8, REJECTED: 8}
-
-
-async def test_refusals_with_accepted_pushes_between_do_not_stop_the_run() -> None:
-    """Only refusals in a row say that the key is gone."""
-    service = fated(*[refusal(401), refusal(401), None] * 5)
-    outcomes = await run_once(service, requests(15), max_open=1)
-
-    assert statuses(outcomes)[SUCCESS] == 5
+    assert statuses(outcomes) == {SUCCESS: 100 - refused, REJECTED: refused}
 
 
 async def test_an_expired_account_ends_the_pauses_of_others() -> None:
@@ -249,22 +248,6 @@ async def test_who_pushes_later_is_not_refused_for_what_has_passed(which: str) -
         outcomes = [await pushed(pushes, ONE), *await collect(pushes.run(requests(10)))]
 
     assert statuses(outcomes) == {SUCCESS: 11}
-
-
-async def test_an_open_push_is_followed_again_once_somebody_pushes() -> None:
-    """An account that expired has it PENDING; it is on record, and so is its end."""
-    service, passed = refusing("402", company="b")
-    service.takes = lambda _: 100.0
-    async with coordinator(service, journal=Journal()) as pushes:
-        first = await pushes.submit(ONE)
-        with pytest.raises(AccountExpired):
-            await pushes.submit(OTHER)
-        assert (await first).status is PENDING
-        passed.set()
-        again = await pushed(pushes, ONE)
-
-    assert (again.status, again.key) == (SUCCESS, first.key)
-    assert service.count("push") == 2
 
 
 async def test_a_bug_does_not_pass() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Coordinator, OutcomeStatus, PushEvent, PushOutcome, PushStatus
+from integration_sdk import Coordinator, OutcomeStatus, PushOutcome, PushStatus
 from integration_sdk.errors import WaitExpired
 from tests.support.push_support import (
     Journal,
@@ -120,25 +120,6 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
 def shown_after(seconds: float) -> Service:
     """A service whose answers to pushes are lost, and whose list lags behind."""
     return fated(ever="lost", takes=lambda _: 300.0, faults=[lagging(hidden=seconds)])
-
-
-async def test_a_wait_begins_with_the_answer_or_its_loss() -> None:
-    """A request handler has its outcome in time, while the search goes on; it may be found."""
-    events: list[PushEvent] = []
-    options: dict[str, Any] = {"exclusive": True, "patience": 5.0, "on_event": events.append}
-    async with coordinator(shown_after(3.0), journal=Journal(), **options) as pushes:
-        push = await pushes.submit(named(), wait=2.0)
-        began = asyncio.get_running_loop().time()
-        outcome = await push
-        took = asyncio.get_running_loop().time() - began
-        await asyncio.sleep(400)
-
-    assert outcome.status is IN_DOUBT
-    assert "it is searched for while its coordinator's block is open" in str(outcome.error)
-    assert took == pytest.approx(2.0, abs=0.1)
-    assert [event.what for event in events] == ["doubted", "ended", "found"]
-    assert push.operation
-    assert push.operation.is_final
 
 
 @pytest.mark.parametrize("order", [(2.0, None, 15.0), (None, 15.0, 2.0), (15.0, 2.0, None)])

@@ -111,14 +111,6 @@ async def test_a_push_is_answered_as_soon_as_it_ends(shop: Shop) -> None:
 
 
 @BOUNDED
-async def test_a_push_that_lasts_is_answered_with_its_key(shop: Shop) -> None:
-    """After the handler's time-out the caller has the key, and the push goes on."""
-    status, told = await pushed(shop)
-
-    assert (status, told) == (202, {"key": shop.sandbox.pushes[0].key})
-
-
-@BOUNDED
 async def test_a_shutdown_in_the_middle_leaves_nothing(shop: Shop) -> None:
     """Readers and waiting pushes are cut off after the server's grace time; none hangs."""
     answers = [await shop.caller.get(shop.books[0]) for _ in range(3)]

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, log
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, TypeVarTuple
 from integration_sdk import Client, PushRequest
 from integration_sdk.errors import IntegrationError
 from integration_sdk.testing import VirtualTimeLoop
+from tests.support.push_support import lagging, requests
 from tests.support.virtual_service import Answer, Asked, Fault, Held, Proceed, Service, refusal
 
 Ts = TypeVarTuple("Ts")
@@ -41,14 +42,26 @@ def reads(answer: Callable[[Asked], Answer | None], *kinds: str) -> Fault:
     return act
 
 
-def changed(change: Callable[[Asked], object]) -> Fault:
-    """Have lists show something else."""
+def listed(pick: Callable[[random.Random, list[Held]], list[Held]]) -> Fault:
+    """Have lists show only what is picked."""
+    chance = random.Random(4)
 
     def act(asked: Asked, proceed: Proceed) -> Answer:
-        change(asked)
+        asked.rows.append(lambda rows: pick(chance, rows))
         return proceed()
 
     return act
+
+
+def lossy(chance: random.Random, rows: list[Held]) -> list[Held]:
+    """Leave out three rows in ten, others each time."""
+    return [one for one in rows if chance.random() < 0.7]
+
+
+def small_pages(asked: Asked, proceed: Proceed) -> Answer:
+    """Show three rows on a page."""
+    asked.largest = 3
+    return proceed()
 
 
 def unseen(seconds: float) -> Fault:
@@ -69,27 +82,7 @@ def half(answer: Answer) -> Fault:
     return reads(lambda asked: answer if chance.random() < 0.5 else None)
 
 
-def lossy() -> Fault:
-    """Lists leave out three rows in ten, others each time."""
-    chance = random.Random(4)
-
-    def lose(rows: list[Held]) -> list[Held]:
-        return [one for one in rows if chance.random() < 0.7]
-
-    return changed(lambda asked: asked.rows.append(lose))
-
-
-def shuffled() -> Fault:
-    """Lists are in no order."""
-    chance = random.Random(5)
-
-    def shuffle(rows: list[Held]) -> list[Held]:
-        return chance.sample(rows, len(rows))
-
-    return changed(lambda asked: asked.rows.append(shuffle))
-
-
-def young(rows: list[Held]) -> list[Held]:
+def young(_: random.Random, rows: list[Held]) -> list[Held]:
     """Keep what is not older than 20 seconds."""
     now = asyncio.get_running_loop().time()
     return [one for one in rows if now - one.began < 20]
@@ -110,26 +103,12 @@ def bucket(per_second: float, *, told: bool) -> Fault:
     return reads(answer)
 
 
-def slow(seconds: float) -> Fault:
-    """Reads are answered that late."""
+def answering(**facts: Any) -> Fault:
+    """Answer reads as ever, but so many seconds later, or cut after so many bytes."""
 
     def act(asked: Asked, proceed: Proceed) -> Answer:
         answer = proceed()
-        if asked.kind in READS:
-            answer.seconds = seconds
-        return answer
-
-    return act
-
-
-def cut(at_byte: int) -> Fault:
-    """The connection ends after so many bytes of the answer to a read; 0 for no answer at all."""
-
-    def act(asked: Asked, proceed: Proceed) -> Answer:
-        answer = proceed()
-        if asked.kind in READS:
-            answer.cut = at_byte
-        return answer
+        return replace(answer, **facts) if asked.kind in READS else answer
 
     return act
 
@@ -153,7 +132,7 @@ class Trouble:
     ends: bool = True
     tells: float | None = None
     late: float | None = None
-    client: dict[str, Any] = field(default_factory=dict)
+    notified: bool = False
 
 
 GONE = b'{"pushOperationKey":'
@@ -161,13 +140,15 @@ TROUBLES = {
     "nothing": Trouble(),
     "new pushes 404 for a while": Trouble(lambda: unseen(20.0)),
     "new pushes 404 for ever": Trouble(lambda: unseen(inf)),
-    "list hides new pushes": Trouble(lambda: changed(lambda asked: setattr(asked, "hidden", 20.0))),
-    "list shows old states": Trouble(lambda: changed(lambda asked: setattr(asked, "late", 60.0))),
-    "list lossy": Trouble(lossy),
-    "list in small pages": Trouble(lambda: changed(lambda asked: setattr(asked, "largest", 3))),
-    "list shuffled": Trouble(shuffled),
-    "list loses old pushes": Trouble(lambda: changed(lambda asked: asked.rows.append(young))),
-    "list empty": Trouble(lambda: changed(lambda asked: asked.rows.append(lambda rows: []))),
+    "list hides new pushes": Trouble(lambda: lagging(hidden=20.0)),
+    "list shows old states": Trouble(lambda: lagging(late=60.0)),
+    "list lossy": Trouble(
+        lambda: listed(lambda dice, rows: [r for r in rows if dice.random() < 0.7])
+    ),
+    "list in small pages": Trouble(lambda: small_pages),
+    "list shuffled": Trouble(lambda: listed(lambda dice, rows: dice.sample(rows, len(rows)))),
+    "list loses old pushes": Trouble(lambda: listed(young)),
+    "list empty": Trouble(lambda: listed(lambda *_: [])),
     "list 404": Trouble(lambda: reads(lambda _: refusal(404), "list")),
     "list 405": Trouble(lambda: reads(lambda _: refusal(405), "list")),
     "list unreadable": Trouble(lambda: reads(lambda _: Answer(body=GONE), "list")),
@@ -182,10 +163,10 @@ TROUBLES = {
     "503": Trouble(lambda: reads(lambda _: refusal(503))),
     "503 at once": Trouble(lambda: reads(lambda _: refusal(503, Retry_After="0"))),
     "409": Trouble(lambda: reads(lambda _: refusal(409))),
-    "cut": Trouble(lambda: cut(0)),
-    "cut in the middle": Trouble(lambda: cut(10)),
-    "slow": Trouble(lambda: slow(8.0)),
-    "silent": Trouble(lambda: slow(1000.0)),
+    "cut": Trouble(lambda: answering(cut=0)),
+    "cut in the middle": Trouble(lambda: answering(cut=10)),
+    "slow": Trouble(lambda: answering(seconds=8.0)),
+    "silent": Trouble(lambda: answering(seconds=1000.0)),
     "unreadable": Trouble(lambda: reads(lambda _: Answer(body=GONE))),
     "no object": Trouble(lambda: reads(lambda _: Answer(body=b"[]"))),
     "Pending": Trouble(ends=False),
@@ -193,8 +174,8 @@ TROUBLES = {
     "402 in the middle": Trouble(lambda: from_then_on(refusal(402))),
     "403 in the middle": Trouble(lambda: from_then_on(refusal(403))),
     "deleted in the middle": Trouble(lambda: from_then_on(refusal(404))),
-    "notifications lost": Trouble(client={"notified": True}),
-    "notifications late": Trouble(late=20.0, client={"notified": True}),
+    "notifications lost": Trouble(notified=True),
+    "notifications late": Trouble(late=20.0, notified=True),
     "notifications false": Trouble(tells=7.0),
     "notifications flood": Trouble(tells=0.05),
 }
@@ -216,10 +197,7 @@ class Run:
     began: float = 0.0
 
     def requests(self) -> list[PushRequest]:
-        return [
-            PushRequest(f"c-{number % self.companies}", "books", "invoices", {"number": number})
-            for number in range(self.count)
-        ]
+        return requests(self.count, companies=self.companies)
 
 
 Way = Callable[[Run], Awaitable[None]]
@@ -234,8 +212,8 @@ async def wait_for_keys(run: Run) -> None:
 
 async def push_and_wait(run: Run) -> None:
     """``books.push``, then ``client.wait``."""
-    async with run.service.client(**run.options) as client:
-        run.client = client
+    async with run.service.client(**run.options) as run.client:
+        client = run.client
 
         async def one(request: PushRequest) -> None:
             books = client.company(request.company_id).connection(request.connection_id)
@@ -246,10 +224,11 @@ async def push_and_wait(run: Run) -> None:
 
 async def coordinate(run: Run) -> None:
     """A coordinator without a journal."""
-    async with run.service.client(**run.options) as client:
-        run.client = client
-        async with client.coordinator(max_open=run.count) as pushes:
-            await settled([await pushes.submit(request) for request in run.requests()])
+    async with (
+        run.service.client(**run.options) as run.client,
+        run.client.coordinator(max_open=run.count) as pushes,
+    ):
+        await settled([await pushes.submit(request) for request in run.requests()])
 
 
 async def reopen(run: Run) -> None:
@@ -261,10 +240,11 @@ async def reopen(run: Run) -> None:
         for request in run.requests():
             await pushes.submit(request)
     run.began = asyncio.get_running_loop().time()
-    async with run.service.client(**run.options) as client:
-        run.client = client
-        async with client.coordinator(journal=run.journal, max_open=run.count):
-            """Leaving waits for what is open."""
+    async with (
+        run.service.client(**run.options) as run.client,
+        run.client.coordinator(journal=run.journal, max_open=run.count),
+    ):
+        """Leaving waits for what is open."""
 
 
 WAYS = (wait_for_keys, push_and_wait, coordinate, reopen)
@@ -280,13 +260,8 @@ async def carry_out(run: Run, way: Way, troubles: Iterable[Trouble], seconds: fl
     takes = 30.0 if all(one.ends for one in troubles) else inf
     run.service.takes = lambda record: takes
     run.service.faults = [one.fault() for one in troubles if one.fault is not None]
-    for one in troubles:
-        run.options |= one.client
-    telling = [
-        asyncio.create_task(tell(run, one))
-        for one in troubles
-        if one.tells is not None or one.late is not None
-    ]
+    run.options["notified"] = any(one.notified for one in troubles)
+    telling = [asyncio.create_task(tell(run, one)) for one in troubles if one.tells or one.late]
     try:
         with suppress(TimeoutError, IntegrationError):
             async with asyncio.timeout(seconds):
@@ -300,20 +275,14 @@ async def tell(run: Run, trouble: Trouble) -> None:
     """Notify of pushes, one after another, for ever; or of each end, once, too late."""
     if trouble.late is not None:
         await asyncio.sleep(30.0 + trouble.late)
-        for key in list(run.service.by_key):
-            notify(run, key)
-        return
-    assert trouble.tells is not None
     while True:
         for key in list(run.service.by_key):
-            await asyncio.sleep(trouble.tells)
-            notify(run, key)
+            await asyncio.sleep(trouble.tells or 0.0)
+            if run.client is not None:
+                run.client.notify(key)
+        if trouble.tells is None:
+            return
         await asyncio.sleep(trouble.tells)
-
-
-def notify(run: Run, key: str) -> None:
-    if run.client is not None:
-        run.client.notify(key)
 
 
 # Budgets
@@ -329,16 +298,12 @@ def breaches(
     rate: float | None = None,
 ) -> list[str]:
     """Have *count* pushes settle in virtual time, and return which budgets were not kept."""
-    service, state = Service(latency=0.0005), random.getstate()
+    service, loop = Service(latency=0.0005), CountingLoop()
     random.seed(0)  # what the client draws its jitter from
-    try:
-        with TemporaryDirectory() as folder:
-            run = Run(service, count, companies, Path(folder) / "pushes.db", {"rate": rate})
-            loop = CountingLoop()
-            with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(carry_out(run, way, [TROUBLES[name] for name in troubles], seconds))
-    finally:
-        random.setstate(state)
+    with TemporaryDirectory() as folder:
+        run = Run(service, count, companies, Path(folder) / "pushes.db", {"rate": rate})
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(carry_out(run, way, [TROUBLES[name] for name in troubles], seconds))
     told = any(TROUBLES[name].tells or TROUBLES[name].late for name in troubles)
     found = [*polls_too_close(service, told=told, since=run.began)]
     # Some are looks without a request, whose pauses grow with the age of what is open.
