@@ -34,7 +34,6 @@ encode = msgspec.json.Encoder(decimal_format="number").encode
 decode = msgspec.json.Decoder(float_hook=Decimal).decode
 """JSON to plain values, with every fraction an exact Decimal."""
 
-
 _BODIES: dict[str, Any] = decode(
     files("integration_sdk.sandbox").joinpath("_bodies.json").read_bytes()
 )

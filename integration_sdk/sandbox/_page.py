@@ -81,7 +81,7 @@ class Page:
         return {
             "key": push.key,
             "where": company.name if company else "a company that is gone",
-            "what": f"{VERBS[push.verb][1]} {push.data_type} {push.label}".strip(),
+            "what": f"{VERBS[push.verb][1]} {push.data_type} {_label(push)}".strip(),
             "status": push.status,
             "seconds": (now if push.completed is None else push.completed) - push.requested,
             "problems": [": ".join(filter(None, (one.item, one.message))) for one in problems],
@@ -101,3 +101,10 @@ class Page:
         self._service.clock.advance(seconds=seconds)
         self._service.ledger.settle(call.now)
         return self._state(call)
+
+
+def _label(push: Operation) -> str:
+    """Return what people call the record: the first text in it, or its identifier."""
+    values = push.record.values() if isinstance(push.record, dict) else ()
+    texts = (value for value in values if isinstance(value, str))
+    return next(texts, push.record_id or "")

@@ -88,13 +88,6 @@ class Operation:
     def record(self) -> Any:
         return json.loads(self.sent) if self.sent and self.verb != "ATTACH" else None
 
-    @property
-    def label(self) -> str:
-        """What people call the record: the first text in it, or its identifier."""
-        values = self.record.values() if isinstance(self.record, dict) else ()
-        texts = (value for value in values if isinstance(value, str))
-        return next(texts, self.record_id or "")
-
     def as_kept(self, new_id: Callable[[], str]) -> dict[str, Any]:
         """Return the record as it appears in the platform, with the fields that this fills in."""
         record: dict[str, Any] = without_unlisted(self.shape, decode(self.sent))

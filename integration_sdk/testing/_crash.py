@@ -52,7 +52,6 @@ class CrashTest:
             found from elsewhere, too. It finds the sandbox by INTEGRATION_SDK_BASE_URL and
             INTEGRATION_SDK_API_KEY.
         kills, freezes: How many SIGKILLs and SIGSTOPs, in all rounds together.
-        seed: The same seed chooses the same kinds of moments.
         patience: Seconds until a program that still runs counts as one that never ends.
         sandbox: Options of `Sandbox`; by default 3 companies of 500 invoices, and quick pushes.
         identity: Path of the field that tells pushed records from each other; None for all of it.
@@ -66,7 +65,6 @@ class CrashTest:
     command: Sequence[str] = field(kw_only=False, converter=_found_from_here)
     kills: int = 50
     freezes: int = 10
-    seed: int = 0
     patience: float = 60.0
     sandbox: Mapping[str, Any] = Factory(dict)
     identity: str | None = None
@@ -85,7 +83,7 @@ class CrashTest:
             raise ConfigurationError(str(error)) from None
 
     def make_sandbox(self) -> Sandbox:
-        return Sandbox(**{**SMALL, "seed": self.seed, **self.sandbox})
+        return Sandbox(**{**SMALL, **self.sandbox})
 
     async def run(
         self, folder: Path, on_round: Callable[[list[Round]], object] | None = None
@@ -107,7 +105,7 @@ class CrashTest:
             round_ = Round(len(rounds), folder / f"round-{len(rounds)}")
             rounds.append(round_)
             round_.folder.mkdir(parents=True)
-            chance = random.Random(f"{self.seed}/{round_.number}")
+            chance = random.Random(round_.number)
             async with self.make_sandbox() as sandbox:
                 await _Playing(self, sandbox, round_, usual, left, chance).play()
             if on_round is not None:
