@@ -358,7 +358,7 @@ class Client:
             raw: Whether to return an `Answer` instead: status, headers and bytes, as of a PDF.
         """
         context = self._context
-        request = requests.custom(context.dialect, method, path, params=params, json=json, raw=raw)
+        request = requests.custom(method, path, params=params, json=json, raw=raw)
         return await (context.answer if raw else context.json)(request)
 
     def with_options(

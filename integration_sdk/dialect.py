@@ -7,10 +7,8 @@ names, behaviours) is assumed here, with a source, and can be replaced:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cached_property
 from string import Formatter
 from typing import Final, Literal
 
@@ -201,14 +199,6 @@ class Dialect:
     idempotency_header: str | None = field(default=None)
     connection_name: str | None = None
     timed_out_may_take_effect: bool = False
-
-    @cached_property
-    def legacy_routes(self) -> tuple[tuple[re.Pattern[str], Route], ...]:
-        """The routes that are to be removed, each with a pattern of its paths."""
-        legacy = [route for route in self.routes.values() if route.replacement is not None]
-        escaped = (re.escape(route.path) for route in legacy)
-        paths = (re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", path) for path in escaped)
-        return tuple(zip(map(re.compile, paths), legacy, strict=True))
 
     @routes.validator
     def _can_be_filled_in(self, _: object, routes: Mapping[str, Route]) -> None:

@@ -62,7 +62,7 @@ def check_key(key: object) -> Hidden:
     return Hidden(key)
 
 
-@define(eq=False, repr=False)
+@define(eq=False)
 class ApiKey:
     """The current key and its source, a key or a function that returns one.
 
@@ -77,17 +77,11 @@ class ApiKey:
 
     _source: ApiKeySource = field(converter=hide)
     authorization: Hidden | None = field(init=False, default=None)
-    _secrets: tuple[bytes, ...] = field(init=False, default=())
+    _secrets: tuple[bytes, ...] = field(init=False, repr=False, default=())
 
     def __attrs_post_init__(self) -> None:
         if not self.rotates:
             self._use(check_key(self._source))
-
-    def __repr__(self) -> str:
-        return f"<ApiKey {MASK}>"
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("an API key cannot be pickled")
 
     @property
     def rotates(self) -> bool:

@@ -321,7 +321,6 @@ def with_body(request: Request, value: Any) -> Request:
 
 
 def custom(
-    dialect: Dialect,
     method: str,
     path: str,
     *,
@@ -355,16 +354,7 @@ def custom(
         body=None if json is None else encode_value(json),
         headers={"Accept": "*/*"} if raw else {},
         safety=Safety.READ if method in {"GET", "HEAD", "OPTIONS"} else Safety.WRITE,
-        replacement=_replacement_of(dialect, path),
     )
-
-
-def _replacement_of(dialect: Dialect, path: str) -> str | None:
-    # Source: "Bank data endpoints".
-    for pattern, route in dialect.legacy_routes:
-        if names := pattern.fullmatch(path):
-            return _replacement(route, names.groupdict())
-    return None
 
 
 def _spelt_params(params: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -178,13 +178,13 @@ def test_a_custom_call_that_cannot_be_sent_says_why(
 ) -> None:
     """``client.request`` takes a plain path below the base URL, and no other."""
     with pytest.raises(ConfigurationError, match=f"^{complaint}"):
-        requests.custom(DOCUMENT, method, path, params=params)
+        requests.custom(method, path, params=params)
 
 
 def test_custom_reads_are_reads() -> None:
     """GET may be repeated; anything else only where it had no effect."""
-    read = requests.custom(DOCUMENT, "get", "/a b/c", params={"page": 1, "x": [True, None, 2.5]})
-    write = requests.custom(DOCUMENT, "PATCH", "/a", json={"x": 1})
+    read = requests.custom("get", "/a b/c", params={"page": 1, "x": [True, None, 2.5]})
+    write = requests.custom("PATCH", "/a", json={"x": 1})
 
     assert (read.method, read.safety) == ("GET", Safety.READ)
     assert read.target == "/a%20b/c?page=1&x=true&x=2.5"
@@ -247,7 +247,7 @@ WAYS: dict[str, tuple[Callable[[str], Request], int]] = {
     "an id": (in_a_path, 3),
     "a link": (followed, 1),
     "a link's query": (lambda text: followed(f"?{text}"), 1),
-    "a path of the caller's": (lambda text: custom(Dialect.document(), "GET", f"/{text}"), 0),
+    "a path of the caller's": (lambda text: custom("GET", f"/{text}"), 0),
 }
 
 

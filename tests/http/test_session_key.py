@@ -83,12 +83,19 @@ def test_what_cannot_be_a_key_is_refused_unseen(key: Any, url: str) -> None:
 
 def test_a_hidden_key_stays_hidden() -> None:
     """Neither repr nor pickle nor copy gives it away."""
-    for kept in (hide(CANARY), check_key(CANARY), ApiKey(CANARY)):
+    for kept in (
+        hide(CANARY),
+        check_key(CANARY),
+        ApiKey(CANARY),
+        Client(CANARY, "http://localhost"),
+    ):
         assert not shows(repr(kept))
         assert not shows(repr({"key": kept}))
-        for take in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match="pickled"):
-                take(kept)
+        with pytest.raises(TypeError, match="pickle"):
+            pickle.dumps(kept)
+    for take in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="pickled"):
+            take(check_key(CANARY))
 
 
 # Rotation

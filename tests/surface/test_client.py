@@ -390,7 +390,7 @@ async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, clien
     await client.request("GET", "/companies", params=odd)
 
     assert sandbox.requests[-1].query == {"b": "true", "c": "2.5", "d": "2022-01-31", "e": "24"}
-    spelt = requests.custom(Dialect.document(), "GET", "/companies", params=odd)
+    spelt = requests.custom("GET", "/companies", params=odd)
     assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31&e=24"
 
 
