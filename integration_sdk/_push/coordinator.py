@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args, overload
 
@@ -67,15 +68,22 @@ class Coordinator:
         retry: RetryPolicy = FIVE_TIMES,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._service, self._polls, self._dialect = service, polls, dialect
-        self._options, self._base_url = options, base_url
+        self._options, self._base_url, self._dialect = options, base_url, dialect
+        self._held = partial(
+            Holder,
+            Wire(service, dialect),
+            polls,
+            options=options,
+            retry=retry,
+            chance=chance,
+            check=check,
+        )
         journal = options.journal
         self._store: Store | None = None
         if journal is not None:
             self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
-        self._retry, self._check = retry, check
-        self._held_back, self._chance = held_back, chance
+        self._held_back = held_back
         self._places = asyncio.Semaphore(options.max_open)
         self._holder: Holder | None = None
         self._search: Search
@@ -96,15 +104,7 @@ class Coordinator:
                 journal = await self._store._lend(
                     base_url=self._base_url, dialect=self._dialect.name
                 )
-            holder = Holder(
-                Wire(self._service, self._dialect),
-                self._polls,
-                journal,
-                self._options,
-                self._retry,
-                self._chance,
-                self._check,
-            )
+            holder = self._held(journal=journal)
             Carriers(holder)
             self._holder, self._search, self._workers = holder, Search(holder), Workers(holder)
             await self._workers.open()
@@ -312,7 +312,7 @@ class Coordinator:
             return held
         found = [live.row] if live else await holder.journal.rows(references=[reference])
         for row in found:
-            push = Push(outcomes.from_row(row, numbers=self._polls.numbers), intent=row.id)
+            push = Push(holder.request_of(row), intent=row.id)
             push._settle(outcomes.standing(push.request, row, self._dialect))
             return push
         return None

@@ -37,12 +37,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from integration_sdk._push.agreement import (
-    Match,
-    decode,
-    match_key,
-    match_record,
-)
+from integration_sdk._push.agreement import Match, decode, match_key, match_record
 from integration_sdk._push.table import CREATES, Event
 from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.dialect import Dialect

@@ -23,7 +23,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, assert_never
 from uuid import uuid4
 
 from attrs import Factory, define, field
@@ -53,15 +53,12 @@ from integration_sdk.errors import (
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 logger = logging.getLogger("integration_sdk.pushes")
-T = TypeVar("T")
-CheckRecord = Callable[[PushRequest], Awaitable[None]]
-"""Raises `InvalidRecord` if a request cannot be right."""
+CheckRecord = Callable[[PushRequest], Awaitable[None]]  # raises `InvalidRecord`
 
 LEFT: Final = "the block was left while this push was Pending; it continues at the service"
 BLOCK_LEFT: Final = "this coordinator's block has been left"
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
-KEYS: Final = 50_000
-"""Keys of settled pushes that are remembered without a journal."""
+KEYS: Final = 50_000  # of settled pushes that are remembered without a journal
 _HAPPENED: Final = frozenset({Event.LOST, Event.LATER, Event.REFUSED})
 """What holds even if it cannot be put on record. Of a key it is not known whose it is then."""
 
@@ -148,6 +145,9 @@ class Holder:
 
     def company(self, name: str) -> Company:
         return self.companies.get(name) or self.companies.setdefault(name, Company(name))
+
+    def request_of(self, row: Row) -> PushRequest:
+        return outcomes.from_row(row, numbers=self.polls.numbers)
 
     def hold(self, live: Live) -> None:
         self.live[live.row.id] = live
@@ -314,7 +314,7 @@ class Holder:
             held.pushes = []
         live = Live(row, self.company(row.company), waiting, is_own=False)
         if not live.pushes:
-            push = Push(outcomes.from_row(row, numbers=self.polls.numbers), intent=row.id)
+            push = Push(self.request_of(row), intent=row.id)
             self.enter(push)
             self.recovered.append(push)
             live.pushes.append(push)
@@ -597,7 +597,7 @@ class Holder:
 
     # Tasks
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run *work* in a task; its crash ends what depends on the holder."""
         own = Context()  # it outlives the call that starts it, and does not inherit its context
         task = asyncio.create_task(work, name="integration_sdk push", context=own)

@@ -179,7 +179,7 @@ class Search:
             if event is Event.FOUND:
                 self._found(live)
             elif row.state is State.LOST:
-                doubt = outcomes.in_doubt(self._request(live.row), live.row).error
+                doubt = outcomes.in_doubt(self.holder.request_of(live.row), live.row).error
                 logger.warning("%s", doubt, extra=about(live.row))
         unsent = [one for one in rows if one.state is State.QUEUED]
         for row in unsent:
@@ -253,7 +253,7 @@ class Search:
         holder, intent = self.holder, live.row.id
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
-        request = live.pushes[0].request if live.pushes else self._request(live.row)
+        request = live.pushes[0].request if live.pushes else self.holder.request_of(live.row)
         push = Push(request, intent=intent)
         holder.enter(push)  # the block waits for it
         try:
@@ -292,9 +292,6 @@ class Search:
         live.company.doubtful.pop(live.row.id, None)
         self.holder.hold(live)
         self.holder.queue(live)
-
-    def _request(self, row: Row) -> PushRequest:
-        return outcomes.from_row(row, numbers=self.holder.polls.numbers)
 
     async def _in_doubt(self, intent: str) -> Live:
         """Return the push of *intent*, about which the caller may decide.
@@ -343,7 +340,7 @@ class Search:
             )
         live = Live(found[0], holder.company(found[0].company), [])
         await self._step(live, Event.FREED, "resend")
-        return self._request(found[0])
+        return self.holder.request_of(found[0])
 
 
 @define(eq=False)
