@@ -176,7 +176,6 @@ def growing(times_the_age: float) -> float:
 
 
 SEARCHED = [name for name, one in TROUBLES.items() if one.fault and name != "silent"]
-LONG = pytest.mark.long
 
 
 @virtual
@@ -184,7 +183,7 @@ LONG = pytest.mark.long
     ("trouble", "seconds"),
     [
         *((name, 700.0) for name in SEARCHED[::3]),
-        *(pytest.param(name, HOUR, marks=LONG) for name in SEARCHED),
+        *(pytest.param(name, HOUR, marks=pytest.mark.long) for name in SEARCHED),
     ],
 )
 async def test_lost_pushes_are_searched_for_within_budget(

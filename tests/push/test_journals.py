@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from integration_sdk.errors import (
     TooManyRequests,
 )
 from tests.support.push_support import (
+    AJournal,
     Fate,
     Journal,
     collect,
@@ -33,7 +33,6 @@ from tests.support.push_support import (
 from tests.support.virtual_service import Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
-AJournal = Journal | Path
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
 
 
@@ -48,13 +47,6 @@ async def test_a_file_pushed_twice_is_posted_once(journal: AJournal) -> None:
         (one.reference, one.status, one.key) for one in again
     ]
     assert statuses(first) == {SUCCESS: 19, OutcomeStatus.FAILED: 1}
-
-
-async def test_a_journal_in_use_is_refused(journal: AJournal) -> None:
-    """Two coordinators on one file: the second is told, and nothing is sent."""
-    async with coordinator(Service(), journal=journal):
-        with pytest.raises(JournalError):
-            await push_once(Service(), journal=journal)
 
 
 # Crashes

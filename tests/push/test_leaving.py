@@ -25,7 +25,6 @@ from tests.support.push_support import (
 from tests.support.virtual_service import Service
 
 pytestmark = pytest.mark.virtual_time
-on_disk_or_not = pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "journal"])
 FOREVER = 1e6
 
 
@@ -155,7 +154,7 @@ async def test_who_is_cancelled_again_and_again_leaves_nothing_behind(
             await push()
 
 
-@on_disk_or_not
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "journal"])
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
     is_lost: bool, on_disk: bool, connect: Connect

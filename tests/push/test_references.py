@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from attrs import evolve
 from integration_sdk import OutcomeStatus, PushRequest
 from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
 from tests.support.push_support import (
+    AJournal,
     Journal,
     collect,
     coordinator,
@@ -27,7 +27,6 @@ from tests.support.push_support import (
 from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
-AJournal = Journal | Path
 WRONG, RIGHT = named(1), named(2, 1)
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
 

@@ -139,13 +139,12 @@ async def test_an_expired_account_ends_the_pauses_of_others() -> None:
     assert service.count("push") == 2
 
 
-@pytest.mark.parametrize("gap", [10.0, 1e9], ids=["a while", "for ever"])
-async def test_an_account_that_ends_while_the_input_is_awaited_ends_the_run(gap: float) -> None:
+async def test_an_account_that_ends_while_the_input_is_awaited_ends_the_run() -> None:
     """The run says so at once, after the outcomes; it waits for no record it would not push."""
 
     async def source() -> AsyncIterator[PushRequest]:
         yield request(0)
-        await asyncio.sleep(gap)
+        await asyncio.sleep(1e9)
         yield request(1)
 
     seen: list[PushOutcome] = []

@@ -134,7 +134,10 @@ class Journal(Store):
         self._memory.is_dead = True
 
 
-async def leave_behind(journal: Journal | Path, row: Row) -> None:
+AJournal = Journal | Path
+
+
+async def leave_behind(journal: AJournal, row: Row) -> None:
     """Put a row on record as a crash leaves it."""
     async with journal if isinstance(journal, Store) else Store(journal) as store:
         kept = await store._lend()
@@ -142,7 +145,7 @@ async def leave_behind(journal: Journal | Path, row: Row) -> None:
         await store._take_back()
 
 
-async def on_record(journal: Journal | Path) -> list[Row]:
+async def on_record(journal: AJournal) -> list[Row]:
     """Return all rows."""
     return await (journal if isinstance(journal, Store) else Store(journal))._recorded()
 

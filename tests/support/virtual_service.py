@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -195,7 +196,7 @@ class Service:
         said = self.answer(asked) if self.answer else None
         proceed: Proceed = lambda: said or self.carry_out(asked)  # noqa: E731 - each fault wraps it
         for fault in self.faults:
-            proceed = _around(fault, asked, proceed)
+            proceed = partial(fault, asked, proceed)
         return proceed()
 
     def carry_out(self, asked: Asked) -> Answer:
@@ -248,10 +249,6 @@ class Service:
                 "_links": {"next": {"href": "/next"}} if len(rows) > page * size else {},
             }
         )
-
-
-def _around(fault: Fault, asked: Asked, proceed: Proceed) -> Proceed:
-    return lambda: fault(asked, proceed)
 
 
 def refusal(status: int, error: str = "no", *, message: str = "", **headers: object) -> Answer:
