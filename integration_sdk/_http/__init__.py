@@ -2,11 +2,7 @@
 
 ``session`` joins the parts. A ``call`` waits for its turn, as the ``limiter`` decides by the
 ``limits`` of the service and of each company. Then ``transport`` sends it once, with aiohttp.
-``statuses`` has what each answer means, ``retry`` how often and when it is sent again,
-``requests`` what is sent, ``responses`` the value or the error for the caller, ``hints`` what the
-service says about waiting. ``credentials`` hides the API key.
-
-Rules and effects stand side by side; the rules do no I/O and read no clock (a contract).
+``statuses`` has what each answer means. The rules do no I/O and read no clock (a contract).
 """
 
 from __future__ import annotations

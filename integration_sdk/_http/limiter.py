@@ -210,7 +210,7 @@ class Limiter:
         if not self.waiting or service.in_flight >= int(service.size):
             return None
         if not self._admits(now, True):
-            return max(0.0 if service.closed_by is None else service.opens_at, self.pace.next_at)
+            return max(service.opens_at, self.pace.cells.next_at)
         if not self._closed:
             return None
         return min((lane.opens_at for lane in self._closed if lane.opens_at > now), default=None)

@@ -108,7 +108,7 @@ class Lane:
                 self._ceiling, self._patience = self.size, max(1.0, self._patience / 2)
         if self.closed_by is None or sent_at <= self.closed_at:
             return False
-        self.closed_by, self._pauses = None, 0
+        self.closed_by, self.opens_at, self._pauses = None, 0.0, 0
         return True
 
     def shrink(self, sent_at: float, now: float) -> None:
@@ -168,29 +168,26 @@ class Pace:
 
     Attributes:
         learnt: Maximum requests per second; infinite until one is learnt.
+        cells: When the next may leave.
         closed_at: When the service last refused after having served.
     """
 
     _opened_at: float = 0.0
     learnt: float = field(init=False, default=math.inf)
     closed_at: float = field(init=False, default=0.0)
-    _cells: CellRate = field(init=False, factory=lambda: CellRate(-math.inf))
+    cells: CellRate = field(init=False, factory=lambda: CellRate(-math.inf))
     _refused: float = field(init=False, default=math.inf)
     _served: int = field(init=False, default=0)
     _in_vain: int = field(init=False, default=0)
     _has_held: bool = field(init=False, default=False)
 
-    @property
-    def next_at(self) -> float:
-        return self._cells.next_at
-
     def admits(self, now: float) -> bool:
-        self._has_held = self._has_held or now < self._cells.next_at
-        return now >= self._cells.next_at
+        self._has_held = self._has_held or now < self.cells.next_at
+        return now >= self.cells.next_at
 
     def sent(self, now: float) -> None:
         if self.learnt < math.inf:
-            self._cells.reserve(1, now, interval=1 / self.learnt, burst=2)
+            self.cells.reserve(1, now, interval=1 / self.learnt, burst=2)
 
     def answered(self) -> None:
         """Note that a request was served."""
@@ -215,9 +212,9 @@ class Pace:
             longer = max(open_for, now - self.closed_at, SHORTEST_CYCLE)
             self.learnt = max(SLOWEST_RATE, self._served / longer or math.inf)
         self._refused = before
-        self._cells.next_at = now + 1 / self.learnt
+        self.cells.next_at = now + 1 / self.learnt
         self._opened_at, self._served = now, 0
 
     def forget(self) -> None:
         self.learnt = self._refused = math.inf
-        self._cells.next_at = -math.inf
+        self.cells.next_at = -math.inf

@@ -130,8 +130,12 @@ class OpenSession:
         if not self.limiter.waiting:
             return
         now = self.loop.time()
-        while self._wake_ready(now):
-            pass  # the next may have the turn that came back
+        for call in self.limiter.ready(now):
+            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - in line
+            if call.turn.done():  # cancelled, and its task has not run since
+                self.give_back(call, self.limiter.unused)
+            else:
+                call.turn.set_result(None)
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
@@ -145,18 +149,6 @@ class OpenSession:
     def _due(self) -> None:
         self._look_again, self._looks_at = None, math.inf
         self._let_through()
-
-    def _wake_ready(self, now: float) -> bool:
-        """Wake the calls whose turn it is; True if a turn came back unused."""
-        came_back = False
-        for call in self.limiter.ready(now):
-            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - in line
-            if call.turn.done():  # cancelled, and its task has not run since
-                self.limiter.unused(call, now)
-                came_back = True
-            else:
-                call.turn.set_result(None)
-        return came_back
 
 
 async def _stay_open(transport: Transport) -> AsyncGenerator[None]:

@@ -104,8 +104,7 @@ Reply = Response | Failure
 """What came of an attempt: a complete answer, whatever its status, or a failure."""
 
 Fetch = Callable[[Request], Awaitable[Response]]
-"""Sends a request and returns the answer, whatever its status. Raises a TransportError, or an
-errors.ApiError if nothing was sent because the service has asked for a pause that is too long."""
+"""Sends a request and returns the answer, whatever its status; see `Session.send`."""
 
 
 # Attempts without an answer
