@@ -105,8 +105,7 @@ _UPDATE: Final = f"""
     UPDATE pushes SET company = new.company, key = new.key, state = new.state,
         ghosts = new.ghosts, holder = new.holder,
         version = new.version, document = new.document,
-        payload = CASE WHEN new.state IN ('OPEN', 'DONE') AND new.ghosts = 0 THEN NULL
-            ELSE coalesce(new.payload, pushes.payload) END
+        payload = new.payload
     FROM ({_NEW}) AS new
     WHERE pushes.scope = $2 AND pushes.id = new.id
         AND NOT EXISTS (SELECT 1 FROM pushes AS other
