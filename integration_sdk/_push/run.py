@@ -75,6 +75,7 @@ class Run:
             holder.tally.expect(total)
         holder.runs.add(self.stop)
         self._feeder = holder.start(self._feed(_iterate(requests)))
+        self._feeder.add_done_callback(self._fed)
         del requests  # it is closed when it has been read
         try:
             while await self._some():
@@ -130,10 +131,14 @@ class Run:
         finally:
             if has_place:
                 self.places.release()
-            self._stopped, self._feeder = True, None
-            self.holder.runs.discard(self.stop)
-            self._news.set()
+            self._stopped = True
             await input_.aclose()
+
+    def _fed(self, _: asyncio.Task[None]) -> None:
+        # Not at the end of `_feed`: a task that is cancelled before it has begun has no end.
+        self._stopped, self._feeder = True, None
+        self.holder.runs.discard(self.stop)
+        self._news.set()
 
     def _has_room(self) -> bool:
         waiting = self.holder.waiting

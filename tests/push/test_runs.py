@@ -215,6 +215,17 @@ async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open()
             await running
 
 
+@pytest.mark.parametrize("leave", ["drain", "detach"])
+async def test_a_run_that_has_just_begun_ends_with_the_block(leave: str) -> None:
+    """Its loop begins in the very turn in which the block is left."""
+    async with asyncio.timeout(100):
+        async with coordinator(Service(), leave=leave) as pushes:
+            running = asyncio.create_task(collect(pushes.run(requests(3))))
+            await asyncio.sleep(0)
+        with pytest.raises(ClientClosed):
+            await running
+
+
 async def test_an_input_that_nobody_holds_is_closed_when_its_loop_is_left() -> None:
     """At once, not when garbage happens to be collected: it may hold a connection."""
     closed: list[bool] = []
