@@ -28,7 +28,7 @@ async def test_one_worker_with_a_file_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "records", "events"),
     [
-        pytest.param("freeze", 60, 2, marks=pytest.mark.timeout(300)),
+        pytest.param("freeze", 40, 1, marks=pytest.mark.timeout(300)),
         pytest.param("freeze", 800, 60, marks=LONG),
         pytest.param("kill", 800, 60, marks=LONG),
     ],
