@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 
 import pytest
 
@@ -97,6 +99,31 @@ def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> 
         assert len(server.requests) == 200
 
     run_on_loop(journey())
+
+
+async def test_a_connection_that_closed_unnoticed_is_not_written_to() -> None:
+    """Nor by a program that has kept the event loop from noticing; another takes its place."""
+    served, closed = list[bytes](), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listener.accept()
+            with connection:
+                served.append(connection.recv(65536))
+                connection.sendall(answer())
+            closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
+            for send in (session.send_once, session.send, session.send_once):
+                assert (await send(write(), ONE_CALL)).attempts == 1
+                assert closed.wait(5)  # and not `await`: the loop stands still
+                closed.clear()
+            assert session.stats().budget == 500
+        serving.join(5)
+    assert len(served) == 3
 
 
 def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> None:
