@@ -219,7 +219,6 @@ class CallLog:
 
     _on_call: Callable[[CallInfo], object] | None
     counts: SessionStats = field(init=False, factory=SessionStats)
-    _complained: bool = field(init=False, default=False)
 
     def over(self, call: Call, ending: Response | BaseException, now: float) -> None:
         self.counts.requests += 1
@@ -231,10 +230,7 @@ class CallLog:
             if self._on_call is not None:
                 self._on_call(info)
         except Exception:
-            # Once: what is wrong with it is wrong in every call.
-            level = logging.DEBUG if self._complained else logging.ERROR
-            _log.log(level, "on_call raised; the call's result is unaffected", exc_info=True)
-            self._complained = True
+            _log.exception("on_call raised; the call's result is unaffected")
 
     def stats(
         self, limiter: Limiter, budget: RetryBudget, rate: float | None, now: float

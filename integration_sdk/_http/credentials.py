@@ -94,9 +94,17 @@ class ApiKey:
             ConfigurationError: The source returned an invalid key.
             NotSent: The source raised an exception, which is chained.
         """
-        if self.authorization is None or (self.authorization is refused and self.rotates):
-            return self._use(check_key(await self._from_source()))
-        return self.authorization
+        known, source = self.authorization, self._source
+        if isinstance(source, str) or (known is not None and known is not refused):
+            return known or self._use(check_key(source))
+        try:
+            given = source()
+            key = hide(await given if isinstance(given, Awaitable) else given)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
+                raise
+            raise NotSent(f"the api_key function raised {type(error).__name__}") from error
+        return self._use(check_key(key))
 
     def _use(self, key: Hidden) -> Hidden:
         """Use *key* from now on and return its header. Source: "Authentication", 2."""
@@ -104,17 +112,6 @@ class ApiKey:
         self._secrets = encoded, key.encode()
         self.authorization = Hidden(f"Basic {encoded.decode()}")
         return self.authorization
-
-    async def _from_source(self) -> object:
-        if not callable(self._source):
-            return self._source
-        try:
-            given = self._source()
-            return hide(await given if isinstance(given, Awaitable) else given)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and current_task_cancelled():
-                raise
-            raise NotSent(f"the api_key function raised {type(error).__name__}") from error
 
     def redact(self, body: bytes) -> bytes:
         """Return *body* with the key masked, in case the service echoes it."""

@@ -22,7 +22,6 @@ SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL = 0.05, 4.0
 """Seconds between probes if the service names no time."""
 SPREAD: Final = 0.02
 """Share of ``Retry-After`` added as jitter, so that processes do not come back all at once."""
-MOST_PATIENCE: Final = 64.0
 
 
 @define(eq=False)
@@ -117,7 +116,7 @@ class Lane:
             if self.in_flight <= 1:
                 return
             self.size = self._ceiling = min(self.size, self.in_flight)
-            self._patience = min(MOST_PATIENCE, self._patience * 2)
+            self._patience = min(64.0, self._patience * 2)
             self._floor, self._round_began = max(1.0, self.size / 2), now
         self.size = max(self._floor, self.size - 1)
 

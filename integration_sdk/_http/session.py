@@ -140,10 +140,9 @@ class Session:
         return self._state
 
     async def aclose(self) -> None:
-        """Close; later calls raise `ClientClosed`. Closing twice does no harm.
+        """Close; later calls raise `ClientClosed`, and closing twice does no harm.
 
-        Calls under way end: with `AnswerLost` if their request may have been sent, else with
-        `ClientClosed`.
+        Calls under way end with `AnswerLost` if they may have been sent, else `ClientClosed`.
         """
         state = None if self._closed else self._state_of_this_loop()
         self._closed = True
