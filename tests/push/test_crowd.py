@@ -137,7 +137,6 @@ class World:
                     self.is_expired = self.one_of(True, False)
                     if not self.is_expired:
                         await client.aclose()
-            await asyncio.sleep(0.001)  # who came last has come in
 
 
 @pytest.mark.virtual_time
