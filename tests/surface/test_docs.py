@@ -111,7 +111,8 @@ def test_source_and_documented_programs_pass_type_checkers(checker: str, tmp_pat
     (tmp_path / "pyrightconfig.json").write_text(PYRIGHT % json.dumps(str(ROOT)))
     what = ["integration_sdk", "tests", "benchmarks", *map(str, sorted(tmp_path.glob("*.py")))]
     program = str(Path(sys.executable).with_name(checker))
-    command = [program, *(what if checker == "mypy" else ("--project", str(tmp_path)))]
+    of_pyright = ["--project", str(tmp_path), "--pythonpath", sys.executable]
+    command = [program, *(what if checker == "mypy" else of_pyright)]
 
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
