@@ -53,6 +53,15 @@ class Company(Resource):
         """Return the company. Assumed: published, not in the document."""
         return await self._context.record(self._route("companies.get"))
 
+    async def update(self, **fields: Any) -> Record:
+        """Replace the company's fields and return it. Assumed: published, not in the document."""
+        request = requests.with_body(self._route("companies.update"), fields)
+        return await self._context.record(request)
+
+    async def delete(self) -> None:
+        """Delete the company. Assumed: published, not in the document."""
+        await self._context.json(self._route("companies.delete"))
+
     def data(self, data_type: str) -> Records:
         """Return the list of records of one type, as read from the company's platform.
 
@@ -101,19 +110,27 @@ class Company(Resource):
         """Return what the platform says of the company itself: name, currency, addresses."""
         return await self._context.record(self._route("data.info"))
 
-    async def refresh(self, data_types: Sequence[str]) -> list[Record]:
+    async def refresh(
+        self, data_types: Sequence[str] | None = None, *, connection_id: str | None = None
+    ) -> list[Record]:
         """Ask the service to read the platform again; `wait_until_ready` waits for it.
 
         Args:
-            data_types: Such as ``["invoices"]``.
+            data_types: Such as ``["invoices"]``; None for all types of all connections.
+            connection_id: Read these types from this connection only.
 
         Returns:
-            The data set of each type ``{id, dataType, status, requested, progress, ...}``.
+            The data set of each type ``{id, dataType, status, requested, progress, ...}``; none
+            if all are read, of which the service says nothing.
         """
-        if isinstance(data_types, str):
-            raise ConfigurationError(f"data_types must be a list, such as [{data_types!r}]")
+        if data_types is None and connection_id is None:
+            await self._context.json(self._route("data.refresh_all"))
+            return []
+        if data_types is None or isinstance(data_types, str):
+            raise ConfigurationError("data_types must be a list, such as ['invoices']")
         queued = [self._route("data.refresh", dataType=each) for each in data_types]
-        return [await self._context.record(request) for request in queued]
+        sent = [request.with_params(connectionId=connection_id) for request in queued]
+        return [await self._context.record(request) for request in sent]
 
     async def data_status(self) -> dict[str, Record]:
         """Return how far each type was read, by data type.

@@ -96,6 +96,10 @@ class Connection(Resource):
     def _place(self) -> tuple[Dialect, str, str]:
         return self._context.dialect, self.company_id, self.id
 
+    async def get(self) -> Record:
+        """Return the connection. Assumed: published, not in the document."""
+        return await self._context.record(self._route("connections.get"))
+
     def data(self, data_type: str) -> Records:
         """Return the list of records of one type that stands below a connection.
 

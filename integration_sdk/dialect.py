@@ -70,7 +70,10 @@ _DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
     ),
     # Not shown in the document
     "companies.get": Route("GET", _COMPANY),
+    "companies.update": Route("PUT", _COMPANY),
+    "companies.delete": Route("DELETE", _COMPANY),
     "connections.list": Route("GET", _COMPANY + "/connections"),
+    "connections.get": Route("GET", _CONNECTION),
     "data.get": Route("GET", _DATA + "/{recordId}"),
     "data.pdf": Route("GET", _DATA + "/{recordId}/pdf"),
     "data.info": Route("GET", _COMPANY + "/data/info"),
@@ -78,6 +81,7 @@ _DOCUMENT_ROUTES: Final[Mapping[str, Route]] = {
     "history.list": Route("GET", _COMPANY + "/data/history"),
     "history.get": Route("GET", _COMPANY + "/data/history/{recordId}"),
     "data.refresh": Route("POST", _COMPANY + "/data/queue/{dataType}"),
+    "data.refresh_all": Route("POST", _COMPANY + "/data/all"),
     "connection_data.list": Route("GET", _CONNECTION_DATA),
     "connection_data.get": Route("GET", _CONNECTION_DATA + "/{recordId}"),
     "custom_data.list": Route("GET", _CONNECTION + "/data/custom/{dataType}"),

@@ -37,6 +37,14 @@ FAULTS: Final[dict[str, Fault]] = {
         "sandbox/_notices.py", 'letter.forged == "secret"', "False", "sandbox_notifications",
         "_headers",
     ),
+    "a list ends with an empty page": Fault(
+        "sandbox/_lists.py", "number * size < total", "number * size <= total", "sandbox_document",
+        "page_answer",
+    ),
+    "what a platform does not list is kept": Fault(
+        "sandbox/_pushes.py", "without_unlisted(self.shape, decode(self.sent))",
+        "decode(self.sent)", "sandbox_pushing", "Operation.as_kept",
+    ),
     "null decides the type of a property": Fault(
         "sandbox/_lists.py", "value is not None", "True", "sandbox_routes", "_kind"
     ),

@@ -60,6 +60,21 @@ async def test_a_page_has_the_documented_envelope() -> None:
         2**31 - 1,
     )
     assert beyond["_links"].keys() == {"self", "current", "previous"}
+    assert usual["_links"].keys() == {"self", "current", "next"}
+
+
+async def test_following_next_reads_every_record_once() -> None:
+    """Rule 2: "Number of pages = totalResults divided by pageSize, rounded up"."""
+    async with serving(invoices=250) as http:
+        every = http.sandbox.data_set(http.first.id, "invoices").ids()
+        for size, pages in ((60, 5), (50, 5), (250, 1), (249, 2)):
+            href, ids, count = f"{http.company}/data/invoices?pageSize={size}", list[str](), 0
+            while href:
+                body = (await http.call("GET", href)).body
+                ids += [invoice["id"] for invoice in body["results"]]
+                count += 1
+                href = body["_links"].get("next", {}).get("href")
+            assert (count, ids) == (pages, every)
 
 
 async def test_links_keep_every_parameter() -> None:
@@ -99,10 +114,22 @@ async def test_what_is_not_linked_has_no_data_and_takes_no_push() -> None:
     assert connections.body["results"] == []
 
 
-LIMITS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("/companies", {"name": "Fifty-one"}, "Company CreateCompany", "company limit exceeded"),
+LIMITS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    (
+        "/companies",
+        {"name": "Fifty-one"},
+        "Company CreateCompany",
+        "company validation exception: company limit exceeded",
+        "company limit exceeded",
+    ),
     *(
-        ("/profile/syncSettings", settings, "SyncSettings SyncSettings", "schedule not allowed")
+        (
+            "/profile/syncSettings",
+            settings,
+            "SyncSettings SyncSettings",
+            "sync settings validation exception: sync schedule not allowed",
+            "schedule not allowed",
+        )
         for settings in ({"syncSchedule": 23}, {"settings": [{"syncSchedule": 1}]})
     ),
 ]
@@ -110,14 +137,15 @@ LIMITS: list[tuple[str, dict[str, Any], str, str]] = [
 
 async def test_the_free_plan_is_limited() -> None:
     """ "Company limit exceeded on the free plan"; "syncSchedule below 24"; no other plan is."""
-    async with serving(companies=50, free_plan=True) as http, serving(companies=51) as paid:
-        for path, record, item, said in LIMITS:
+    async with serving(companies=49, free_plan=True) as http, serving(companies=51) as paid:
+        assert (await http.post("/companies", {"name": "Fifty"})).status == 200
+        for path, record, item, kind, said in LIMITS:
             reply = await http.post(path, record)
             assert reply.status == reply.body["statusCode"] == 402
             (problem,) = reply.errors
             assert f"{problem['itemId']} {problem['validatorName']}" == item
             assert said in problem["message"].lower()
-            assert said in reply.body["error"].lower()
+            assert reply.body["error"].lower() == kind
             assert (await paid.post(path, record)).status in {200, 204}
         daily = await http.post("/profile/syncSettings", {"settings": [{"syncSchedule": 24}]})
 
@@ -134,6 +162,7 @@ async def test_a_free_account_expires_after_a_year() -> None:
         http.sandbox.clock.advance(hours=3)
         paid.sandbox.clock.advance(days=900)
         replies = [await http.get(path) for path in ("/companies", http.at(), "/nowhere")]
+        replies.append(await http.post(f"{http.at()}/push/invoices", DELIVERY))
         other = await paid.get("/companies")
 
     assert (before.status, other.status) == (200, 200)

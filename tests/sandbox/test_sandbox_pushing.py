@@ -28,7 +28,11 @@ async def test_options_describe_the_object_to_push() -> None:
         assert (await http.get(others)).status == 404  # Swiftbooks takes none
 
     assert (invoices["type"], invoices["required"]) == ("Object", False)
-    properties = invoices["properties"]
+    properties, left = invoices["properties"], [invoices]
+    for described in left:
+        assert {"type", "displayName", "description", "required"} <= described.keys()
+        left += described.get("properties", {}).values()
+    assert len(left) > 30
     assert properties["issueDate"]["required"] is True
     choice = {"value": "Draft", "type": "String", "displayName": "Draft"}
     assert properties["status"]["options"][0] == choice
@@ -122,6 +126,15 @@ async def test_a_push_that_fails_says_why() -> None:
                 assert after["completedOnUtc"] is not None
             # what is refused is not dropped, too
             assert after["validation"]["warnings"] == []
+
+
+async def test_fields_that_are_not_listed_are_dropped() -> None:
+    """ "fields not listed ... may be dropped by the platform and may produce validation errors"."""
+    async with serving() as http:
+        pushed = (await http.post(f"{http.at(1)}/push/invoices", DELIVERY | {"hue": "red"})).body
+
+    assert (pushed["status"], "hue" in pushed["data"]) == ("Success", False)
+    assert [each["itemId"] for each in pushed["validation"]["warnings"]] == ["hue"]
 
 
 async def test_an_offline_platform_leaves_pushes_pending() -> None:

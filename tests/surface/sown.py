@@ -56,6 +56,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "client",
         "Client.coordinator",
     ),
+    "a refresh of one connection is one of all": Fault(
+        "_companies.py",
+        "data_types is None and connection_id is None",
+        "data_types is None",
+        "reach",
+        "Company.refresh",
+    ),
+    "a link of a page is lost": Fault(
+        "_list/page.py", 'links.get("previous")', "None", "client", "read_page"
+    ),
     "each task that waits for data polls": Fault(
         "_companies.py",
         "loop.time() - 0.9 * pause",

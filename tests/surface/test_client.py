@@ -16,6 +16,7 @@ from integration_sdk import (
     Client,
     Connection,
     Dialect,
+    Links,
     OutcomeStatus,
     PushRequest,
     PushStatus,
@@ -150,6 +151,20 @@ async def test_companies_are_listed_and_created(client: Client) -> None:
     assert created["name"] == "Acme"
     assert "Acme" in names
     assert len(names) == 3
+
+
+async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) -> None:
+    """ "Page envelope": each of its fields, and its four links."""
+    path = f"/companies/{sandbox.companies[0].id}/data/invoices"
+    page = await client.company(sandbox.companies[0].id).data("invoices").list(page=2, page_size=50)
+
+    assert (len(page), page.page_number, page.page_size, page.total_results) == (50, 2, 50, 230)
+    assert page.links == Links(
+        self_=path,
+        current=f"{path}?page=2&pageSize=50",
+        next=f"{path}?page=3&pageSize=50",
+        previous=f"{path}?page=1&pageSize=50",
+    )
 
 
 async def test_bank_data_is_read_through_the_connection(sandbox: Sandbox, client: Client) -> None:
@@ -350,7 +365,7 @@ async def test_published_dialect_reads_the_public_api() -> None:
         operation = await company.connection(connection["id"]).push("invoices", RECORD)
         assert operation.data_connection_id == connection["id"]
         assert (await client.wait(operation)).status is PushStatus.SUCCESS
-        await client.request("DELETE", f"/companies/{company.id}")
+        await company.delete()
         with pytest.raises(errors.NotFound):
             await company.get()
 

@@ -76,3 +76,6 @@ async def test_only_the_documented_body_on_a_legacy_path_means_removed(
 
     documented = content == DOCUMENTED and legacy == "y"
     assert type(told.value) is (errors.EndpointRemoved if documented else errors.NotFound)
+    if isinstance(told.value, errors.EndpointRemoved):
+        assert told.value.replacement == "/companies/c/connections/{connectionId}/data/bankAccounts"
+        assert told.value.replacement in str(told.value)

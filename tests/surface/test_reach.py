@@ -20,7 +20,6 @@ PUBLISHED = [
     for line in (Path(__file__).parent / "published_paths.txt").read_text().splitlines()
 ]
 BY_REQUEST = {
-    "POST /companies/{companyId}/data/all",
     "POST /companies/{companyId}/data/info",
     "POST /companies/{companyId}/connections/{connectionId}/data/queue/custom/"
     "{customDataIdentifier}",
@@ -37,10 +36,15 @@ def service(body: Any = PUSH | PAGE, status: int = 200) -> Service:
 
 
 OF_COMPANY: dict[str, Callable[..., Any]] = {
+    "GET ": lambda company: company.get(),
+    "PUT ": lambda company: company.update(name="A"),
+    "DELETE ": lambda company: company.delete(),
+    "GET connections": lambda company: company.connections.list(),
     "GET dataStatus": lambda company: company.data_status(),
     "GET data/history": lambda company: company.data_history.list(),
     "GET data/history/*": lambda company, own: company.data_history.get(own),
     "GET data/info": lambda company: company.info(),
+    "POST data/all": lambda company: company.refresh(),
     "POST data/queue/*": lambda company, kind: company.refresh([kind]),
     "GET data/bankAccounts/*/transactions": lambda company, account: (
         company.legacy_bank_accounts.transactions(account).list()
@@ -52,6 +56,7 @@ OF_COMPANY: dict[str, Callable[..., Any]] = {
     "GET push": lambda company: company.pushes.list(),
 }
 OF_CONNECTION: dict[str, Callable[..., Any]] = {
+    "GET ": lambda books: books.get(),
     "GET data/custom/*": lambda books, own: books.custom_data(own).list(),
     "GET data/bankAccounts/*/bankTransactions": lambda books, account: (
         books.bank_accounts.transactions(account).list()
@@ -85,7 +90,7 @@ def use(client: Client, address: str) -> Any:
     _, company_id, *parts = path.strip("/").split("/")
     place: Any = client.company(company_id)
     calls = OF_COMPANY
-    if parts[0] == "connections":
+    if parts[:1] == ["connections"] and len(parts) > 1:
         place, calls, parts = place.connection(parts[1]), OF_CONNECTION, parts[2:]
     for pattern, call in calls.items():
         names = re.fullmatch(pattern.replace("*", "([^/]+)"), f"{method} {'/'.join(parts)}")
@@ -209,11 +214,23 @@ async def test_a_wait_for_data_ends_when_it_must() -> None:
             await client.company("c").wait_until_ready("invoice")
         with pytest.raises(errors.ConfigurationError, match=r"\['invoices'\]"):
             await client.company("c").refresh("invoices")
+        with pytest.raises(errors.ConfigurationError, match=r"\['invoices'\]"):
+            await client.company("c").refresh(connection_id="b")
     async with service(statuses("AuthError")).client() as client:
         with pytest.raises(errors.Conflict, match=r"cannot be read: AuthError.*refresh"):
             await client.company("c").wait_until_ready("invoices", timeout=5)
     async with service(statuses("Complete", "chartOfAccounts")).client() as client:
         assert await client.company("c").wait_until_ready("accounts", timeout=5)
+
+
+async def test_a_refresh_may_be_of_one_connection() -> None:
+    """``POST data/queue/{dataType}?connectionId=``; its answer is the data set of each type."""
+    asked = service({"status": "Initial"})
+    async with asked.client() as client:
+        begun = await client.company("c").refresh(["invoices", "bills"], connection_id="b")
+
+    assert begun == [{"status": "Initial"}] * 2
+    assert [one.query for one in asked.log] == ["connectionId=b"] * 2
 
 
 @pytest.mark.integration_sandbox(companies=1, invoices=10)
