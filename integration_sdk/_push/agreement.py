@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from enum import Enum
 from re import compile as pattern
 from typing import Final
@@ -22,8 +22,8 @@ decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _LIST_OF: Final = "list of "
 _OBJECT: Final = "object"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_A_NUMBER = pattern(r"-?\d+(?:e-?\d\d?)?")
-"""Of those that anybody writes out."""
+_EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+"""Rounds nothing."""
 _A_DATE = pattern(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 
@@ -90,7 +90,7 @@ def leaf(value: object) -> str | None:
         case bool():
             return f"bool {value}"
         case int() | float() | Decimal():
-            return f"number {_exact(Decimal(str(value)))}"
+            return f"number {Decimal(str(value)).normalize(_EXACT) or 0}"
         case str():
             return _moment(value) or f"text {value}"
         case _:
@@ -105,21 +105,9 @@ def as_written(spelt: str) -> str:
     kind, _, text = spelt.partition(" ")
     if kind == "text":
         return " ".join(text.split()).casefold()
-    if kind != "number" or not _A_NUMBER.fullmatch(text):
+    if kind != "number" or abs(Decimal(text).adjusted()) > 99:  # nobody writes that out
         return spelt
     return f"{Decimal(text):f}"
-
-
-def _exact(number: Decimal) -> str:
-    """Return digits and exponent without trailing zeros; never rounds, whatever the context."""
-    sign, digits, exponent = number.as_tuple()
-    if not isinstance(exponent, int):
-        return str(number)
-    text = "".join(map(str, digits)).lstrip("0")
-    significant = text.rstrip("0")
-    if not significant:
-        return "0"
-    return f"{'-' * sign}{significant}e{exponent + len(text) - len(significant)}"
 
 
 def _moment(text: str) -> str | None:

@@ -85,7 +85,6 @@ class Carriers:
         """Send what is queued, one push after another; while one is away, another carrier waits."""
         me = asyncio.current_task()
         try:
-            await asyncio.sleep(0)  # an eager task would begin before it is known as the line
             while company.queue and company.line is me:
                 live = company.queue.popleft()
                 live.is_carried = True

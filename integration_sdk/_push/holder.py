@@ -600,7 +600,8 @@ class Holder:
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run *work* in a task; its crash ends what depends on the holder."""
         own = Context()  # it outlives the call that starts it, and does not inherit its context
-        task = asyncio.create_task(work, name="integration_sdk push", context=own)
+        # Not by the loop's factory: an eager task would begin before its caller knows it.
+        task = asyncio.Task(work, name="integration_sdk push", context=own)
         self.tasks.add(task)
         task.add_done_callback(self._over)
         return task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from hashlib import sha256
 from mimetypes import guess_type
 from typing import Any, Final, assert_never
@@ -51,8 +50,6 @@ _ABANDONED: Final = (
     "It was abandoned, and its reference stays taken: if the record is missing at the service, "
     "push it under a new reference"
 )
-_lane = lru_cache(1024)(Lane)
-"""There are few lanes and many pushes, so lanes are shared."""
 Fresher = PushOperation | IntegrationError | None
 """What has just been seen of a push, and says more than its row."""
 
@@ -101,7 +98,7 @@ def to_row(
     creates = call.method == CREATES and request.record_id is None
     row = Row(
         id=row_id,
-        lane=_lane(request.company_id, request.connection_id, request.data_type),
+        lane=Lane(request.company_id, request.connection_id, request.data_type),
         method=call.method,
         payload=payload,
         # A hash is for who asks for a reference again.

@@ -30,7 +30,7 @@ from integration_sdk._push.schedule import (
     PollLimits,
     Schedule,
     Seen,
-    lacks_details,
+    says_too_little,
 )
 from integration_sdk._push.wire import PushPage, get_push, list_page, read_page, seconds_until
 from integration_sdk._store.row import folded
@@ -318,8 +318,6 @@ class Polls:
             self._read_failed(push, error, began)
         else:
             push.company.failures = 0
-            if lacks_details(operation):
-                self.schedule.terse.add(operation.status)
             self._tell(push, operation, began)
         finally:
             push.polled = self._now()  # it may have waited for its turn until now
@@ -368,7 +366,7 @@ class Polls:
                 news.append((push, index))
         operations = page.operations([index for _, index in news], numbers=self.numbers)
         for (push, _), operation in zip(news, operations, strict=True):
-            if operation is None or self.schedule.says_too_little(push, operation):
+            if operation is None or says_too_little(push, operation):
                 push.unlisted, push.due = True, began
             else:
                 self._tell(push, operation, began)

@@ -199,7 +199,6 @@ class Tally:
 
     total: int | None = None
     outcomes: Counter[OutcomeStatus] = Factory(Counter)
-    ended_count: int = 0
     _since: float | None = None
 
     def expect(self, more: int) -> None:
@@ -207,14 +206,14 @@ class Tally:
 
     def ended(self, status: OutcomeStatus, now: float) -> None:
         self.outcomes[status] += 1
-        self.ended_count += 1
         self._since = now if self._since is None else self._since
 
     def progress(self, now: float, *, sending: int, still_open: int) -> PushProgress:
         """Return the current progress, with *still_open* pushes that are not final."""
         passed = now - self._since if self._since is not None else 0.0
-        rate = self.ended_count / passed if passed > 0 else 0.0
-        left = None if self.total is None else max(0, self.total - self.ended_count)
+        ended = self.outcomes.total()
+        rate = ended / passed if passed > 0 else 0.0
+        left = None if self.total is None else max(0, self.total - ended)
         eta = 0.0 if left == 0 else left / rate if left is not None and rate else None
         return PushProgress(sending, still_open, dict(self.outcomes), self.total, rate, eta)
 

@@ -123,11 +123,8 @@ class Run:
                 self._pulled += 1
                 self._under_way += 1
                 self.holder.accept(push)
-        except asyncio.CancelledError as error:
-            if not self._stopped:  # the input has awaited something that was cancelled
-                self._failure = self._failure or error
-        except Exception as error:
-            self._failure = self._failure or error
+        except (Exception, asyncio.CancelledError) as error:  # the input may await a cancelled task
+            self.stop(error)
         finally:
             if has_place:
                 self.places.release()

@@ -137,7 +137,6 @@ class Schedule:
     rate: Returns the requests per second that the service allows, if known.
     slower: Factor of all pauses.
     workers: Processes that poll for the same account; they share its budget.
-    terse: Final states that the service leaves without details.
     """
 
     limits: PollLimits
@@ -145,7 +144,6 @@ class Schedule:
     rate: Callable[[], float | None]
     slower: float
     workers: int = 1
-    terse: set[PushStatus] = Factory(set)
     pushes: dict[str, OpenPush] = Factory(dict)
     _left: OrderedDict[str, OpenPush] = Factory(OrderedDict)
     _companies: dict[str, PolledCompany] = Factory(dict)
@@ -247,11 +245,6 @@ class Schedule:
             return max(push.looks[0], push.polled + limits.floor)
         return at
 
-    def says_too_little(self, push: OpenPush, operation: PushOperation) -> bool:
-        """Whether reading a listed push singly may return details that are wanted."""
-        wanted = push.wants_data or operation.status is not PushStatus.SUCCESS
-        return wanted and lacks_details(operation) and operation.status not in self.terse
-
     # Companies
 
     def look_by(self, company: PolledCompany, at: float) -> None:
@@ -342,10 +335,10 @@ class Schedule:
         company.paused_until = now + pause(number, first=1.0, cap=cap, jitter=jitter, floor=wait)
 
 
-def lacks_details(operation: PushOperation) -> bool:
-    """Whether an operation lacks the data of a Success, or the reasons of a Failed push."""
+def says_too_little(push: OpenPush, operation: PushOperation) -> bool:
+    """Whether a listed push lacks data that is wanted, or the reasons of its failure."""
     if operation.error_message is not None:  # that is the reason, or its data cannot be read
         return False
     if operation.status is PushStatus.SUCCESS:
-        return operation.data is None
+        return push.wants_data and operation.data is None
     return operation.status is PushStatus.FAILED and operation.validation is None

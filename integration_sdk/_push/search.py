@@ -69,7 +69,6 @@ class Search:
             company.search = self.holder.start(self._search(company))
 
     async def _search(self, company: Company) -> None:
-        await asyncio.sleep(0)  # an eager task would begin before it is known
         loop = asyncio.get_running_loop()
         pause, began, confirms = FIRST, loop.time(), False
         try:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import dropwhile
-from sys import intern
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -104,13 +103,12 @@ def read_full(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
 
 def _operation(usual: _Usual) -> PushOperation:
     requested, completed = usual.requested_on_utc, usual.completed_on_utc
-    own, data_type = usual.data_connection_id, usual.data_type
-    connection = usual.data_connection_key if own is None else own
+    own = usual.data_connection_id
     return PushOperation(
         push_operation_key=usual.push_operation_key,
-        company_id=intern(usual.company_id),
-        data_connection_id=connection and intern(connection),  # thousands name a few lanes
-        data_type=data_type and intern(data_type),
+        company_id=usual.company_id,
+        data_connection_id=usual.data_connection_key if own is None else own,
+        data_type=usual.data_type,
         status=_STATUSES[usual.status],
         raw_status=usual.status,
         requested_on_utc=None if requested is None else parse_utc(requested),
@@ -177,7 +175,7 @@ class Listed(msgspec.Struct, gc=False):
     requested: str | None = msgspec.field(name="requestedOnUtc", default=None)
 
     def alone(self) -> PushOperation:
-        """Return a push that was there before, or that cannot be read: then it may be any."""
+        """Return a push that cannot be read in full: it may be any."""
         try:
             requested = None if self.requested is None else parse_utc(self.requested)
         except ValueError:
@@ -385,31 +383,22 @@ class Wire:
         return evolve(request, body=row.payload)
 
     async def newest(self, company_id: str) -> Listing | None:
-        """List a company's newest pushes, their keys and times alone; None if that fails."""
-        return await self._list(company_id, None, None)
+        """List a company's newest pushes; None if that fails."""
+        return await self._list(company_id, None)
 
     async def list_back_to(self, company_id: str, rows: Collection[Row]) -> Listing | None:
         """List a company's pushes back past the marks of *rows*; None if that fails.
 
-        What is in each of the marks is new to none of them, so its operation is not needed.
         A row without a mark that was never sent is looked for among the newest.
         """
-        sent = [row for row in rows if row.state is not State.QUEUED]
-        if not sent:
-            return await self._list(company_id, None, frozenset())
-        marks = [frozenset(row.mark.keys if row.mark else ()) for row in sent]
-        union = frozenset[str]().union(*marks)
-        until = union if all(marks) else frozenset[str]()  # else to its end
-        old = union.intersection(*marks) if len(sent) == len(rows) else frozenset[str]()
-        return await self._list(company_id, until, old)
+        marks = [row.mark.keys if row.mark else () for row in rows if row.state is not State.QUEUED]
+        if not marks:
+            return await self.newest(company_id)
+        known = frozenset[str]().union(*marks) if all(marks) else frozenset[str]()
+        return await self._list(company_id, known)
 
-    async def _list(
-        self, company_id: str, known: frozenset[str] | None, old: frozenset[str] | None
-    ) -> Listing | None:
-        """List until all of *known* have been seen, or to the end; None: as deep as a mark is.
-
-        *old*: Keys of which nothing more is needed; None: of none.
-        """
+    async def _list(self, company_id: str, known: frozenset[str] | None) -> Listing | None:
+        """List until all of *known* have been seen, or to the end; None: as deep as a mark is."""
         found, keys = list[PushOperation](), set[str]()
         listed_at: float | None = None
         size, most = (FOR_A_MARK, 1) if known is None else (PAGE, MOST_PAGES)
@@ -424,13 +413,10 @@ class Wire:
                 logger.log(level, "company %s: pushes cannot be listed: %r", company_id, error)
                 return None
             listed_at = told_time(answer.headers) if number == 1 else listed_at
-            full = dict[int, PushOperation | None]()
-            if old is not None:
-                indexes = [at for at, row in enumerate(page.rows) if row.key not in old]
-                full = dict(zip(indexes, page.operations(indexes, numbers="decimal"), strict=True))
+            full = page.operations([*range(len(page.rows))], numbers="decimal")
             # New pushes shift the list: a page may begin with rows of the page before.
             shown = dropwhile(lambda one: one[1].key in keys, enumerate(page.rows))
-            found += [full.get(at) or row.alone() for at, row in shown]
+            found += [full[at] or row.alone() for at, row in shown]
             keys.update(row.key for row in page.rows)
             if not page.more or (known and known <= keys):
                 break

@@ -130,7 +130,7 @@ def test_a_path_leads_through_objects_and_lists() -> None:
     assert value_at(record, "a.0.b") == 1
     assert value_at(record, "a.1.b") is value_at(record, "a.b") is None
     payload = msgspec.json.encode(record)
-    assert natural_value(payload, "a.0.b") == "number 1e0"
+    assert natural_value(payload, "a.0.b") == "number 1"
     for path in ("a", "c", "x"):
         with pytest.raises(ValueError, match="names no single value"):
             natural_value(payload, path)
