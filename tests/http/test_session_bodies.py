@@ -35,7 +35,6 @@ from tests.support.session_support import (
 )
 
 MIB = 1024 * 1024
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])

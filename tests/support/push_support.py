@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import structs
-
 from integration_sdk import Client, Coordinator, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._store.journal import Journal as Rows
 from integration_sdk._store.row import Row, from_document
@@ -135,14 +133,6 @@ class Journal(Store):
 
 
 AJournal = Journal | Path
-
-
-async def leave_behind(journal: AJournal, row: Row) -> None:
-    """Put a row on record as a crash leaves it."""
-    async with journal if isinstance(journal, Store) else Store(journal) as store:
-        kept = await store._lend()
-        await kept.write(structs.replace(row, version=0, holder="dead"))
-        await store._take_back()
 
 
 async def on_record(journal: AJournal) -> list[Row]:
