@@ -200,7 +200,7 @@ class Coordinator:
         """
         seconds("wait", wait)
         holder = self._opened
-        push = Push(checked(request), wait=wait, on_outcome=self._free)
+        push = Push(checked(request), wait=wait, on_outcome=lambda _: self._places.release())
         await self._places.acquire()
         if why := holder.begin():
             self._places.release()
@@ -221,9 +221,6 @@ class Coordinator:
         ):
             raise fresh_copy(error)
         return push
-
-    def _free(self, _: Push) -> None:
-        self._places.release()
 
     def run(
         self,

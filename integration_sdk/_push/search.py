@@ -135,18 +135,14 @@ class Search:
                 owned = {key for key in judging.new if self.holder.owns(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
-            self._let_go(company, rivals)
+            for row in rivals:  # another worker may have taken it further, by a caller's decision
+                live = company.doubtful.get(row.id)
+                if live is not None and row.version > live.row.version:
+                    holder.moved(live, row)
             await self._judge(lives, judging, rivals, free, now)
         except JournalError as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
             logger.warning(failed, company.id, error)
-
-    def _let_go(self, company: Company, rivals: list[Row]) -> None:
-        """Let go of pushes that another worker has taken further, as by a caller's decision."""
-        for row in rivals:
-            live = company.doubtful.get(row.id)
-            if live is not None and row.version > live.row.version:
-                self.holder.moved(live, row)
 
     async def _judge(
         self,

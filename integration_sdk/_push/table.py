@@ -138,7 +138,6 @@ class SendResult:
         (truncated, HTML, a list).
     retry_after: Minimum seconds to wait, as asked by the service.
     cause: Readable reason why it was not sent, or how the answer was lost.
-    key: The pushOperationKey in *body*, if any.
     operation: The push that the service answered with, if any; otherwise *error* says why not.
     is_moved: Whether the answer says that its address does not take requests, see `is_moved`.
     """
@@ -152,10 +151,9 @@ class SendResult:
     error: IntegrationError | None = None
     is_moved: bool = False
 
-    key: str | None = field(init=False)
-
-    @key.default
-    def _key_in_body(self) -> str | None:
+    @property
+    def key(self) -> str | None:
+        """The pushOperationKey in *body*, if any."""
         key = (self.body or {}).get("pushOperationKey")
         return key if isinstance(key, str) and is_name(key) else None
 

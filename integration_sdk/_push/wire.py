@@ -10,14 +10,13 @@ What is read as evidence has exact fractions, since records are told apart by ev
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import dropwhile
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,7 +29,7 @@ from integration_sdk._http.responses import Fetch, Reply, Response
 from integration_sdk._options_given import Numbers
 from integration_sdk._push.evidence import Listing
 from integration_sdk._push.table import ACKNOWLEDGED, CREATES, SendResult
-from integration_sdk._records.codec import decode_json, parse_utc
+from integration_sdk._records.codec import decode_json, mended, parse_utc
 from integration_sdk._records.shapes import read_operation
 from integration_sdk._store.row import Row, State, folded
 from integration_sdk.dialect import Dialect
@@ -46,6 +45,9 @@ MOST_PAGES: Final = 200
 
 
 # One operation
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _NoItems(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -81,12 +83,19 @@ class _Usual(msgspec.Struct, rename="camel", gc=False, forbid_unknown_fields=Tru
     changes: tuple[_Change, ...] | None = None
 
 
+class _Least(msgspec.Struct, rename="camel", gc=False):
+    push_operation_key: _Name
+    company_id: _Name
+    status: _Name
+
+
 _STATUSES: Final = {status.value: status for status in PushStatus}
 _NO_ITEMS: Final = Validation()
 _NO_EXTRA: Final[dict[str, Any]] = {}
 """Shared by all operations without extra fields, since ten thousand may be open."""
 _read_usual: Final = msgspec.json.Decoder(_Usual).decode
 _read_exact: Final = msgspec.json.Decoder(_Usual, float_hook=Decimal).decode
+_read_least: Final = msgspec.json.Decoder(_Least).decode
 
 
 def read_full(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
@@ -146,22 +155,18 @@ def read_any(raw: bytes, *, numbers: Numbers = "float") -> PushOperation:
     """
     try:
         return read_full(raw, numbers=numbers)
-    except MalformedResponse as error:
-        problem = error
-    try:
-        told = json.loads(raw.decode(errors="replace"), parse_int=float)
-        key, company, status = told["pushOperationKey"], told["companyId"], told["status"]
-        if not all(isinstance(one, str) and one for one in (key, company, status)):
-            raise problem
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise problem from None
-    return PushOperation(
-        push_operation_key=key,
-        company_id=company,
-        status=_STATUSES.get(status, PushStatus.UNKNOWN),
-        raw_status=status,
-        error_message=f"The rest of the answer cannot be read: {problem}",
-    )
+    except MalformedResponse as problem:
+        try:
+            least = _read_least(mended(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise problem from None
+        return PushOperation(
+            push_operation_key=least.push_operation_key,
+            company_id=least.company_id,
+            status=_STATUSES.get(least.status, PushStatus.UNKNOWN),
+            raw_status=least.status,
+            error_message=f"The rest of the answer cannot be read: {problem}",
+        )
 
 
 # A page of a list

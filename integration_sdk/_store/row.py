@@ -47,14 +47,6 @@ class Verdict(StrEnum):
     UNRESOLVED = "UNRESOLVED"  # it may be one of the candidates, or the list proves nothing
 
 
-class Owner(NamedTuple):
-    """The one service, in one dialect, that a scope belongs to."""
-
-    scope: str
-    base_url: str
-    dialect: str
-
-
 class Lane(NamedTuple):
     """Where a push goes; within a lane, pushes can be mistaken for each other."""
 

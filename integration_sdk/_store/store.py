@@ -13,7 +13,7 @@ from integration_sdk._pacing import SharedRate
 from integration_sdk._store.journal import Journal, read_rows
 from integration_sdk._store.postgres import Postgres, is_url, shown, without_password
 from integration_sdk._store.rate import StoreRate
-from integration_sdk._store.row import Owner, Row
+from integration_sdk._store.row import Row
 from integration_sdk._store.sql import Database, texts
 from integration_sdk._store.sqlite import Sqlite, read_file
 from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
@@ -160,7 +160,7 @@ class Store:
                 )
             database = await self._opened()
             if base_url is not None:
-                await self._bind(database, Owner(self._scope, base_url, dialect))
+                await self._bind(database, base_url, dialect)
             self._lent = Journal(database, self._scope, self._lease)
         return self._lent
 
@@ -189,15 +189,14 @@ class Store:
             self._file = await Sqlite.open(self._path)
         return self._file
 
-    async def _bind(self, database: Database, client: Owner) -> None:
-        say = texts(database.words)
-        _, ((*found,),) = await database.run([(say.bind, client), (say.owner, (self._scope,))])
-        owner = Owner(*found)
-        if owner != client:
+    async def _bind(self, database: Database, base_url: str, dialect: str) -> None:
+        say, client = texts(database.words), (self._scope, base_url, dialect)
+        _, (owner,) = await database.run([(say.bind, client), (say.owner, (self._scope,))])
+        if tuple(owner) != client:
             raise ConfigurationError(
-                f"{self} belongs to {owner.base_url} (dialect {owner.dialect}), but this client is "
-                f"for {client.base_url} (dialect {client.dialect}). Nothing was read or sent. Use "
-                "a store or scope of its own for each service"
+                f"{self} belongs to {owner[1]} (dialect {owner[2]}), but this client is for "
+                f"{base_url} (dialect {dialect}). Nothing was read or sent. Use a store or scope "
+                "of its own for each service"
             )
 
 
