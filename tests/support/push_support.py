@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -94,10 +95,11 @@ class Journal(Store):
         self.unreadable: Exception | None = None
         if beside is None:
             self._kept = sqlite3.connect(":memory:", isolation_level=None)
+            weakref.finalize(self, self._kept.close)
             for statement in tables(SQLITE):
                 self._kept.execute(statement)
         else:
-            self._kept = beside._kept
+            self._beside, self._kept = beside, beside._kept
         self.is_shared, self._is_in_use = shared, False
 
     def execute(self, work: Sequence[Statement]) -> list[list[Any]]:
