@@ -282,7 +282,7 @@ async def test_reading_goes_on_after_an_error(serve: Serve, way: str) -> None:
     reading: Any = aiter(pager) if way == "items" else pager.pages()
     read: list[Any] = []
 
-    with pytest.raises(InternalServerError) as caught:  # noqa: PT012
+    with pytest.raises(InternalServerError) as caught:
         async for handed in reading:
             read += [handed] if way == "items" else handed.results
 
@@ -324,7 +324,7 @@ async def test_a_page_that_is_too_large_comes_in_smaller_pages(serve: Serve) -> 
     before = await pager.collect()
 
     assert before + await companies.list(cursor=pager.cursor).collect() == ids(range(1000))
-    service.carry_out = lambda asked: too_large  # type: ignore[method-assign]
+    service.carry_out = lambda asked: too_large  # type: ignore[method-assign]  # a fake of ours
     with pytest.raises(ResponseTooLarge):
         await companies.list(page_size=2).collect()
 
@@ -418,7 +418,7 @@ async def test_an_item_that_does_not_fit_costs_itself_alone(serve: Serve, way: s
     assert (pager.report.items, pager.report.invalid) == (299, 1)
 
     pager, seen = companies.list(model=Numbered), []
-    with pytest.raises(InvalidItem, match=r"page 2, item 50: Expected `int`, got `str` at \$.id"):  # noqa: PT012
+    with pytest.raises(InvalidItem, match=r"page 2, item 50: Expected `int`, got `str` at \$.id"):
         async for item in pager:
             seen.append(item.id)
     rest = await companies.list(model=Numbered, cursor=pager.cursor).collect()

@@ -524,7 +524,7 @@ class History:
             process.dead = True
             for task in process.tasks:
                 if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # of CPython, to keep it quiet
                     with suppress(BaseException):  # of a dead process
                         task.get_coro().close()
         self.loop.call_exception_handler = lambda _: None
@@ -669,7 +669,7 @@ def main() -> None:
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set is part of a history
         again = [sys.executable, "-m", "tests.proofs.simulator", *sys.argv[1:]]
-        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606 (our own arguments)
     began = time.perf_counter()
     seeds = range(options.first_seed, options.first_seed + options.histories)
     tally = simulate(seeds, options.workers, options.weather, options.stop_at)

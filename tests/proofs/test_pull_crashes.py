@@ -148,7 +148,7 @@ async def test_workers_and_schedulers_may_be_lost(
                     client.pull(["invoices"], **pull, dask=workers.address)
                 )
                 enough = len(service.log) + chance.randrange(2, 20)
-                await until(lambda: len(service.log) >= enough or running.done())  # noqa: B023
+                await until(lambda: len(service.log) >= enough or running.done())  # noqa: B023 (awaited in this turn of the loop)
                 await asyncio.sleep(chance.uniform(0, 0.1))
                 if how == "without a scheduler":
                     await _lose_scheduler(workers, running)
@@ -176,6 +176,6 @@ async def _lose_scheduler(workers: Cluster, running: asyncio.Future[Any]) -> Non
     try:
         await running  # it may have ended just now
     except PullError as error:
-        assert "lost; run again" in str(error)  # noqa: PT017
+        assert "lost; run again" in str(error)  # noqa: PT017 (either end is right)
     await asyncio.to_thread(workers.stop)
     await asyncio.to_thread(workers.start, 2)

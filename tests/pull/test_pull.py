@@ -86,7 +86,7 @@ async def test_what_cannot_be_read_by_changes(place: Place, why: str) -> None:
         "no filter": invoices(3),
     }
     rows, is_refused = kinds[why], why == "no filter"
-    refuse = lambda request: answer(400) if is_refused and "query" in request.query else None  # noqa: E731
+    refuse = lambda request: answer(400) if is_refused and "query" in request.query else None
     books = {"a": {"balances": rows}}
     async with serving(books, odd=refuse) as (_, client):
         for _ in range(2):
@@ -126,7 +126,7 @@ async def test_bytes_are_those_of_the_service(tmp_path: Path) -> None:
 async def test_companies_with_nothing_to_read_are_counted_by_name(place: Place) -> None:
     """Not linked, not ready, or without such data: no error, and the others are read."""
     books: Any = {"a": {"invoices": invoices(3)}, "b": {"invoices": []}, "c": {}}
-    not_ready = lambda request: answer(409) if "/b/" in request.path else None  # noqa: E731
+    not_ready = lambda request: answer(409) if "/b/" in request.path else None
     async with serving(books, odd=not_ready) as (_, client):
         receipt = await client.pull(["invoices", "transfers"], **place.options)
 
@@ -149,7 +149,7 @@ async def test_one_that_fails_stops_nobody(
     place = Place(tmp_path / "out", "ndjson")
     book = {"invoices": invoices(3), "c/transfers": invoices(3)}
     books, connections = {"a": book, "b": book}, {"a": ["c"], "b": ["c"]}
-    forbidden = lambda request: answer(403) if "/b/" in request.path else None  # noqa: E731
+    forbidden = lambda request: answer(403) if "/b/" in request.path else None
     async with serving(books, odd=forbidden, connections=connections) as (service, client):
         with caplog.at_level(logging.WARNING, "integration_sdk.pull"):
             receipt = await client.pull(data_type, to=tmp_path / "out")

@@ -138,7 +138,7 @@ async def test_a_scheduler_that_is_not_there(client: Client, tmp_path: Path) -> 
 async def test_a_worker_without_the_key(client: Client, workers: Cluster, tmp_path: Path) -> None:
     """The run ends and says where."""
     workers.add_worker(INTEGRATION_SDK_API_KEY="")
-    with pytest.raises(errors.ConfigurationError, match="has no INTEGRATION_SDK_API_KEY"):  # noqa: PT012
+    with pytest.raises(errors.ConfigurationError, match="has no INTEGRATION_SDK_API_KEY"):
         while True:  # until it is given a unit
             await client.pull(["invoices"], to=tmp_path / "out", dask=workers.address)
     keyless = workers.workers.pop()

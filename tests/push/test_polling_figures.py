@@ -74,7 +74,7 @@ def test_companies_are_served_alike() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 def test_the_choice_of_list_or_single_is_never_much_worse_than_the_better(count: int) -> None:
     """Choosing costs at most 1.2 times what the better of list and single would."""
-    takes: Takes = lambda chance: chance.uniform(5, 15)  # noqa: E731
+    takes: Takes = lambda chance: chance.uniform(5, 15)
     chosen, singly = measure(count, 1, takes), measure(count, 1, takes, fault=NO_LIST)
 
     assert chosen.polls <= 1.2 * singly.polls

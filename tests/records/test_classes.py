@@ -274,7 +274,7 @@ class WithModel:
 
 @attrs.frozen
 class Undefined:
-    some: Nowhere  # type: ignore[name-defined]  # noqa: F821
+    some: Nowhere  # type: ignore[name-defined]  # noqa: F821 (that is the point)
 
 
 @pytest.mark.parametrize(

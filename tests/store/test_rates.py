@@ -224,7 +224,7 @@ async def url(postgres: Server) -> str:
 async def reserved(url: str) -> tuple[float, float]:
     """Return how far ahead of the database's clock slots are taken, and until when."""
     now = "extract(epoch FROM clock_timestamp())::float8"
-    query = f"SELECT next_at - {now}, next_at FROM integration_sdk.rates WHERE name = 'calls'"  # noqa: S608
+    query = f"SELECT next_at - {now}, next_at FROM integration_sdk.rates WHERE name = 'calls'"
     (row,) = await fetch(url, query)
     return row[0], row[1]
 

@@ -47,7 +47,7 @@ async def worker(url: str, **options: Any) -> AsyncIterator[Journal]:
 
 def row(number: int, journal: Journal, reference: str | None = None) -> Row:
     facts = {"version": 0, "payload": b"{}", "holder": journal.holder}
-    return Row(f"row-{number}", LANE, reference=reference, **facts)  # type: ignore[arg-type]
+    return Row(f"row-{number}", LANE, reference=reference, **facts)  # type: ignore[arg-type]  # facts of any type
 
 
 def database(url: str) -> str:
@@ -178,7 +178,7 @@ FILL = f"""
         (scope, id, company, reference, key, state, ghosts, holder, version, document)
     SELECT 'default', 'old ' || n, 'acme', 'old ' || n, 'old ' || n, 'DONE', 0, 'gone', 3,
         '{to_document(Row("old", LANE))}' FROM generate_series(1, 20000) AS n;
-"""  # noqa: S608 - of a test
+"""
 
 
 async def test_no_call_reads_through_all_that_has_ended(url: str) -> None:

@@ -36,7 +36,7 @@ async def script(url: str, text: str) -> None:
 
 
 def row(number: int, **facts: object) -> Row:
-    return Row(f"row-{number}", LANE, version=0, payload=b"{}", reference=f"INV-{number}", **facts)  # type: ignore[arg-type]
+    return Row(f"row-{number}", LANE, version=0, payload=b"{}", reference=f"INV-{number}", **facts)  # type: ignore[arg-type]  # facts of any type
 
 
 async def test_sql_of_the_postgresql_page_works(postgres: Server) -> None:

@@ -173,7 +173,7 @@ class Place:
         """All states that are there, with their company, in the order of the pull."""
         if self.is_folder:
             return [row for part in self.parts(data_type) for row in records_in(part)]
-        query = f'SELECT company, record FROM "{data_type}" ORDER BY company, connection, id'  # noqa: S608
+        query = f'SELECT company, record FROM "{data_type}" ORDER BY company, connection, id'
         return [{"company": one, **json.loads(text)} for one, text in await self.select(query)]
 
     async def select(self, query: str) -> list[Any]:

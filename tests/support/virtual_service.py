@@ -194,7 +194,7 @@ class Service:
         held = self.by_key.get(asked.key)
         asked.held = held if held and held.company == asked.company else None
         said = self.answer(asked) if self.answer else None
-        proceed: Proceed = lambda: said or self.carry_out(asked)  # noqa: E731 - each fault wraps it
+        proceed: Proceed = lambda: said or self.carry_out(asked)
         for fault in self.faults:
             proceed = partial(fault, asked, proceed)
         return proceed()
