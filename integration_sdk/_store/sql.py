@@ -174,10 +174,13 @@ class Texts(NamedTuple):
     bury: str = "DELETE FROM workers WHERE holder = $1 OR until < {now} - 600"
     tell: str = "SELECT pg_notify(current_schema(), value) FROM {texts}($1)"
     # name, count, interval, span of a burst -> seconds until the first slot
+    # Nobody waits for 100 slots and two minutes, unless the database's clock was set back.
     reserve: str = """
         INSERT INTO rates AS rate VALUES ($1, {now} - $4::float8 + $2 * $3::float8, 0)
-        ON CONFLICT (name) DO UPDATE SET next_at = $2 * $3::float8
-            + greatest(rate.next_at, rate.paused_until, {now} - $4::float8)
+        ON CONFLICT (name) DO UPDATE SET next_at = $2 * $3::float8 + greatest(
+            least(rate.next_at, {now} + 120 + 100 * $3::float8),
+            least(rate.paused_until, {now} + 60),
+            {now} - $4::float8)
         RETURNING next_at - $2 * $3::float8 - {now}"""
     # name, seconds
     pause: str = """

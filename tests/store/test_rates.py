@@ -265,3 +265,19 @@ async def test_pause_is_on_record_for_all(url: str) -> None:
         hears.paused(1.0)
         await asyncio.sleep(0.1)
         assert 50 < (await fetch(url, wait))[0]["wait"] <= 60
+
+
+async def test_a_clock_that_was_set_back_stops_no_calls(url: str) -> None:
+    """Two minutes are lost at most, not the hours by which the database's clock has gone back."""
+    async with Store(url) as store:
+        rate = shared(store)
+        await rate.acquire()
+        late = "next_at = next_at + 7200, paused_until = next_at + 7200"
+        await fetch(url, f"UPDATE integration_sdk.rates SET {late}")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await rate.acquire()
+
+        assert 100 < (await reserved(url))[0] < 125
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
