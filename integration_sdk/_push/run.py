@@ -128,11 +128,11 @@ class Run:
         finally:
             if has_place:
                 self.places.release()
-            self._stopped = True
+            self._fed()
             await input_.aclose()
 
-    def _fed(self, _: asyncio.Task[None]) -> None:
-        # Not at the end of `_feed`: a task that is cancelled before it has begun has no end.
+    def _fed(self, _: asyncio.Task[None] | None = None) -> None:
+        # Also called for the task, which may be cancelled before it has begun.
         self._stopped, self._feeder = True, None
         self.holder.runs.discard(self.stop)
         self._news.set()
