@@ -72,13 +72,7 @@ def to_row(
     """Return the row of *request*, and the call that pushes it.
 
     With a reference the record's members are ordered, so that it is known again by a hash.
-
-    Args:
-        dialect: The version of the service.
-        request: What to push.
-        row_id: Id of the row.
-        key: Idempotency key; None if the service has none.
-        holder: The process that sends it.
+    *key*: Idempotency key; None if the service has none.
 
     Raises:
         ConfigurationError: An id, the reference or the natural key cannot be right, or the
@@ -175,17 +169,19 @@ def take_up(before: Row, row: Row) -> bool:
     freed = has_ended(before, PushStatus.TIMED_OUT) and before.decision == "resend"
     if same and not freed:
         return before.result is Result.REFUSED and not _is_of_the_content(before)
-    if before.ghosts:
-        raise another_record(row.reference)
-    if freed or before.result is Result.REFUSED or has_ended(before, PushStatus.FAILED):
-        return True
-    if has_ended(before, PushStatus.TIMED_OUT):
-        way = (
-            "that push timed out: check the platform, then call "
-            f'decide({before.id!r}, "resend", record=...)'
-        )
-        raise another_record(row.reference, way)
-    raise another_record(row.reference)
+    way = "use a new reference"
+    if not before.ghosts:
+        if freed or before.result is Result.REFUSED or has_ended(before, PushStatus.FAILED):
+            return True
+        if has_ended(before, PushStatus.TIMED_OUT):
+            way = (
+                "that push timed out: check the platform, then call "
+                f'decide({before.id!r}, "resend", record=...)'
+            )
+    raise ReferenceConflict(
+        f"reference {row.reference!r} was already used for a different record or operation; {way}",
+        reference=row.reference,
+    )
 
 
 def has_ended(row: Row, status: PushStatus) -> bool:
@@ -195,14 +191,6 @@ def has_ended(row: Row, status: PushStatus) -> bool:
 def _is_of_the_content(row: Row) -> bool:
     # The same record would meet it again; causes of others may be gone, such as a wrong key.
     return row.http_status is not None and scope_of(row.http_status) is Scope.RECORD
-
-
-def another_record(reference: str | None, way: str = "use a new reference") -> ReferenceConflict:
-    """Return the error for a reference that belongs to another record; *way*: what to do."""
-    return ReferenceConflict(
-        f"reference {reference!r} was already used for a different record or operation; {way}",
-        reference=reference,
-    )
 
 
 _OF_THE_RECORD: Final = (

@@ -57,16 +57,8 @@ UNREADABLE = (MalformedResponse, ResponseTooLarge)
 class Polls:
     """Follows pushes until they are final.
 
-    Args:
-        send: Sends a request, once.
-        dialect: The version of the service.
-        limits: Floors and budgets.
-        chance, rate: See `Schedule`.
-        notified: Whether ends are notified, so that polls can wait for that.
-        numbers: How fractions are read.
-
-    Attributes:
-        strangers: Called with the key of each notification for which no push is followed here.
+    notified: Whether ends are notified, so that polls can wait for that.
+    strangers: Called with the key of each notification for which no push is followed here.
     """
 
     def __init__(

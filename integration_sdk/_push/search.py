@@ -235,40 +235,37 @@ class Search:
         """Carry out a decision to its end, even if the caller is cancelled."""
         if bind is not None:
             await self._check_key((await self._in_doubt(intent)).row, bind)
-        task = asyncio.create_task(self._decided(intent, decision, bind))
+        task = asyncio.create_task(self._decide(intent, decision, bind))
         self.holder.tasks.add(task)
         task.add_done_callback(self.holder.tasks.discard)
         return await asyncio.shield(task)
 
-    async def _decided(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
-        async with self._deciding:
-            return await self._decide(await self._in_doubt(intent), decision, bind)
-
-    async def _decide(self, live: Live, decision: str | None, bind: str | None) -> Push | None:
-        holder, intent = self.holder, live.row.id
+    async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+        holder = self.holder
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
-        request = live.pushes[0].request if live.pushes else self.holder.request_of(live.row)
-        push = Push(request, intent=intent)
-        holder.enter(push)  # the block waits for it
-        try:
-            if not await self._step(live, event, decision or "bind", **facts):
-                await self._in_doubt(intent)  # or else says why not
-                raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301 - it ends the block that it is in
-        except BaseException:
-            holder.forget(push)
-            raise
-        if event is Event.ABANDONED:
-            holder.forget(push)
-            holder.go_on(live)
-            return None
-        live.pushes.append(push)
-        if bind:
-            live.pushes = [one for one in live.pushes if one.outcome is None]
-            holder.hold(live)
-            self._found(live)
-        else:
-            self._send_again(live)
+        async with self._deciding:
+            live = await self._in_doubt(intent)
+            request = live.pushes[0].request if live.pushes else holder.request_of(live.row)
+            push = Push(request, intent=intent)
+            holder.enter(push)  # the block waits for it
+            try:
+                if not await self._step(live, event, decision or "bind", **facts):
+                    await self._in_doubt(intent)  # or else says why not
+                    raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301 - it ends the block that it is in
+            except BaseException:
+                holder.forget(push)
+                raise
+            if event is Event.ABANDONED:
+                holder.forget(push)
+                holder.go_on(live)
+                return None
+            live.pushes = [one for one in (*live.pushes, push) if one.outcome is None]
+            if bind:
+                holder.hold(live)
+                self._found(live)
+            else:
+                self._send_again(live)
         return push
 
     async def _step(self, live: Live, event: Event, decision: str, **facts: Any) -> bool:

@@ -196,11 +196,7 @@ def to_document(row: Row) -> str:
     document = structs.replace(
         row, state=State.QUEUED, ghosts=0, version=-1, holder="", payload=None
     )
-    try:
-        return msgspec.json.encode(document).decode()
-    except UnicodeEncodeError:  # half a surrogate pair in the error text of a service
-        error = str(row.error).encode(errors="replace").decode()
-        return msgspec.json.encode(structs.replace(document, error=error)).decode()
+    return msgspec.json.encode(document).decode()
 
 
 def to_text(row: Row) -> str | None:
