@@ -235,11 +235,8 @@ class Judging:
         self._of_row = {}
         for row in self.asked:
             new, past, old = of_mark[row.mark]
-            own = [one for one in new if self._may_be(row, one)]
-            self._of_row[row.id] = own, past, old
-
-    def _may_be(self, row: Row, operation: PushOperation) -> bool:
-        return in_lane(operation, row.lane, self.dialect) and is_of_kind(row, operation)
+            lane = [one for one in new if in_lane(one, row.lane, self.dialect)]
+            self._of_row[row.id] = [one for one in lane if is_of_kind(row, one)], past, old
 
     @property
     def new(self) -> dict[str, PushOperation]:
@@ -339,10 +336,7 @@ class Judging:
         for row in left:
             finding = self.judge(row, rivals, free)
             facts = dict[str, Any](verdict=finding.verdict, candidates=finding.candidates)
-            known = row.state is State.DOUBT and facts == {
-                "verdict": row.verdict,
-                "candidates": row.candidates,
-            }
+            known = finding.verdict is row.verdict and finding.candidates == row.candidates
             settles = finding.key is None and counts(row, finding) and not known
             yield row, finding, Event.UNSETTLED if settles else None, facts
 

@@ -1,7 +1,7 @@
 """What became of pushes whose answers were lost: one search per company, and decisions.
 
 A company with doubtful pushes is listed at growing intervals, until the evidence settles each. A
-LOST push that no listing settles is in DOUBT once ``search_for`` has passed: that is up to the
+LOST push that no listing settles is in DOUBT once ``patience`` has passed: that is up to the
 caller, and it is still looked for, rarely, because requests may arrive late and lists may lag.
 Nothing here sends a push again, unless the caller lets us (``in_doubt="resend"``) and no list shows
 it.
