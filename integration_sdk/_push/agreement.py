@@ -19,8 +19,6 @@ import msgspec
 
 decode = msgspec.json.Decoder(float_hook=Decimal).decode
 """Decodes a payload, with exact numbers."""
-_LIST_OF: Final = "list of "
-_OBJECT: Final = "object"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT: Final = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 """Rounds nothing."""
@@ -45,38 +43,32 @@ def match_key(value: str, path: str, echo: Mapping[str, object] | None) -> Match
 
 def match_record(sent: object, echo: Mapping[str, object] | None) -> Match:
     """Compare an echo with a whole record; one without a single value is never recognised."""
-    is_silent, tells = not echo, False
-    for ours, theirs in _pairs(sent, echo):
-        if theirs is None:
-            is_silent = True
-        elif ours != theirs:
-            return Match.DIFFERS
-        tells = tells or not ours.startswith(_LIST_OF)
-    return Match.SILENT if is_silent or not tells else Match.AGREES
+    seen = set[Match]()
+    for found in _compared(sent, echo):
+        if found is Match.DIFFERS:
+            return found
+        seen.add(found)
+    return Match.AGREES if seen == {Match.AGREES} else Match.SILENT
 
 
-def _pairs(sent: object, echo: object) -> Iterator[tuple[str, str | None]]:
-    """Yield each value that was sent, with the echo's at the same place; None if that has none."""
-    match sent:
-        case None:
+def _compared(sent: object, echo: object) -> Iterator[Match]:
+    """Yield how each value that was sent compares with the echo's at the same place."""
+    match sent, echo:
+        case None, _:
             return
-        case Mapping():
-            inside = echo if isinstance(echo, Mapping) else {}
-            if echo is not None and inside is not echo:
-                yield _OBJECT, leaf(echo)
+        case Mapping(), Mapping() | None:
             for name, inner in sent.items():
-                yield from _pairs(inner, inside.get(name))
-        case list():
-            others = echo if isinstance(echo, list | tuple) else []
-            if echo is None and sent:
-                yield f"{_LIST_OF}{len(sent)}", None
-            elif echo is not None:
-                same = others is echo
-                yield f"{_LIST_OF}{len(sent)}", f"{_LIST_OF}{len(others)}" if same else leaf(echo)
-            for index, inner in enumerate(sent):
-                yield from _pairs(inner, others[index] if index < len(others) else None)
+                yield from _compared(inner, None if echo is None else echo.get(name))
+        case list(), list() | tuple() if len(sent) == len(echo):
+            for inner, other in zip(sent, echo, strict=True):
+                yield from _compared(inner, other)
+        case [], None:
+            return
+        case _, None:
+            yield Match.SILENT
         case _:
-            yield leaf(sent) or "", leaf(echo)
+            same = not isinstance(sent, Mapping | list) and leaf(sent) == leaf(echo)
+            yield Match.AGREES if same else Match.DIFFERS
 
 
 def leaf(value: object) -> str | None:
