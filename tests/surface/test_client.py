@@ -365,6 +365,8 @@ async def test_published_dialect_reads_the_public_api() -> None:
         operation = await company.connection(connection["id"]).push("invoices", RECORD)
         assert operation.data_connection_id == connection["id"]
         assert (await client.wait(operation)).status is PushStatus.SUCCESS
+        assert (await company.connection(connection["id"]).get())["id"] == connection["id"]
+        assert (await company.update(name="Renamed"))["name"] == "Renamed"
         await company.delete()
         with pytest.raises(errors.NotFound):
             await company.get()

@@ -218,6 +218,26 @@ async def test_what_was_not_sent_is_not_in_doubt() -> None:
     assert errors.PushInDoubt("who knows").in_doubt
 
 
+ADVICE = {
+    400: "Correct the request",
+    401: "api_key=",
+    402: "the plan",
+    403: "API key may not",
+    404: "ids and the data type",
+    405: "method is not allowed",
+    409: "company.wait_until_ready",
+    429: "later",
+}
+
+
+@pytest.mark.parametrize(("status", "advice"), ADVICE.items())
+def test_each_refusal_says_what_to_do(status: int, advice: str) -> None:
+    """ "Status codes": what the code means for whoever made the call."""
+    request = evolve(READ, company_id="c")
+
+    assert advice in str(read_error(request, answer(status)))
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
     """ "Internal server error: retry later"; of a write, to look first."""
