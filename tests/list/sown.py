@@ -41,6 +41,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "lists",
         "Reading._compare_with_total",
     ),
+    "a page that is too large is not asked for in smaller ones": Fault(
+        "_list/reader.py",
+        "isinstance(outcome, ResponseTooLarge)",
+        "False",
+        "lists",
+        "Reading._page",
+    ),
+    "changes that are too large are skipped": Fault(
+        "_list/changes.py", "size < 1", "True", "changes_law", "Changes.smaller"
+    ),
     "empty pages are followed for ever": Fault(
         "_list/links.py", "self._empty > MOST_EMPTY", "False", "lists", "Links._following"
     ),

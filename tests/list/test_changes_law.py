@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import operator
 import re
@@ -277,3 +278,24 @@ def test_of_two_states_of_one_moment_the_last_counts() -> None:
         return found
 
     assert reading(books, read) == [[1], []]
+
+
+def test_changes_come_in_pages_that_fit() -> None:
+    """A page over the size limit is requested again in smaller ones, within one moment, too."""
+    large = gzip.compress(bytes(65 * 2**20), 1)
+    too_large = Answer(body=large, headers={"Content-Encoding": "gzip"})
+    books = Books(Random(1))
+    books.stamp(60)
+    for _ in range(20):
+        books.write()
+
+    def answer(asked: Asked) -> Answer:
+        return too_large if int(asked.params["pageSize"]) > 30 else books.answer(asked)
+
+    async def read() -> dict[int, Record]:
+        merged: dict[int, Record] = {}
+        async with Service(answer=answer, latency=0.001).client() as client:
+            await a_run(client.companies, merged, page_size=100)
+        return merged
+
+    assert run_virtual(read()) == books.records

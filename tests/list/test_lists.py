@@ -315,15 +315,17 @@ async def test_a_page_that_is_too_large_comes_in_smaller_pages(serve: Serve) -> 
     service = Records(items=1000)
     companies = await serve(service)
     whole = service.body
+    pager = companies.list(page_size=200, limit=130)
+    before = await pager.collect()
     service.carry_out = lambda asked: (  # type: ignore[method-assign]  # no page has more than 60
         too_large
         if int(asked.params["pageSize"]) > 60
         else Answer(body=whole(int(asked.params["page"]), int(asked.params["pageSize"])))
     )
-    pager = companies.list(page_size=50, limit=130)
-    before = await pager.collect()
 
     assert before + await companies.list(cursor=pager.cursor).collect() == ids(range(1000))
+    assert await companies.list(page_size=200).collect() == ids(range(1000))
+    assert {int(asked.params["pageSize"]) for asked in service.log} == {200, 100, 50}
     service.carry_out = lambda asked: too_large  # type: ignore[method-assign]  # a fake of ours
     with pytest.raises(ResponseTooLarge):
         await companies.list(page_size=2).collect()

@@ -9,6 +9,13 @@ from tests.support.fault import Fault
 _TARGETS: Final = "pull_targets"
 
 FAULTS: Final[dict[str, Fault]] = {
+    "a company that was never linked is not ready": Fault(
+        "_pull/reader.py",
+        "'not ready' if unit.is_linked else 'not linked'",
+        "'not ready'",
+        "pull",
+        "UnitReader.read",
+    ),
     "a-snapshot-that-is-the-same-is-written-again": Fault(
         "_pull/reader.py", "unit.whole.digest == digest", "False", "pull", "UnitReader._write"
     ),

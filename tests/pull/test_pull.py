@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import errors
+from integration_sdk import Client, errors
+from integration_sdk.sandbox import Sandbox
 from tests.support.pull_support import (
     STAMP,
     Place,
@@ -136,6 +137,17 @@ async def test_companies_with_nothing_to_read_are_counted_by_name(place: Place) 
         "not found": ["Company c"],
     }
     assert [unit.to_plain()["skipped"] for unit in receipt.units].count(None) == 1
+
+
+@pytest.mark.integration_sandbox(companies=2, invoices=5, unlinked=1)
+async def test_a_company_that_was_never_linked_is_no_error(
+    integration_sandbox: Sandbox, integration_client: Client, tmp_path: Path
+) -> None:
+    """It is counted by name, for types below a company and below a connection."""
+    receipt = await integration_client.pull(["invoices", "transfers"], to=tmp_path)
+
+    assert receipt.skipped == {"not linked": [integration_sandbox.companies[1].name]}
+    assert receipt.errors == []
 
 
 @pytest.mark.parametrize("data_type", ["invoices", "transfers"])

@@ -159,12 +159,14 @@ def test_transactions_of_legacy_accounts_cannot_be_pushed() -> None:
 async def test_request_gives_the_answer_as_it_came() -> None:
     """A PDF is no JSON; errors are raised as elsewhere."""
     pdf = Answer(200, b"%PDF", {"Content-Type": "application/pdf"})
-    async with Service(answer=lambda _: pdf).client() as client:
+    asked = Service(answer=lambda _: pdf)
+    async with asked.client() as client:
         answer = await client.request("GET", "/a.pdf", raw=True)
     async with service(status=404).client() as client:
         with pytest.raises(errors.NotFound):
             await client.request("GET", "/a.pdf", raw=True)
 
+    assert [one.headers["Accept"] for one in asked.log] == ["*/*"]
     assert (answer.status, answer.body) == (200, b"%PDF")
     assert answer.headers["content-type"] == "application/pdf"
     assert repr(answer) == "Answer(status=200, body=<4 bytes>)"
