@@ -290,18 +290,9 @@ def read_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     Raises:
         JournalError: One of them is damaged.
     """
+    names = "document", "state", "ghosts", "version", "holder", "payload"
     try:
-        return [
-            from_document(
-                document,
-                state,
-                ghosts=ghosts,
-                version=version,
-                holder=holder,
-                payload=payload,
-            )
-            for document, state, ghosts, version, holder, payload, _ in found
-        ]
+        return [from_document(**dict(zip(names, one, strict=False))) for one in found]
     except (msgspec.MsgspecError, ValueError) as error:
         raise JournalError(f"The store has a row that cannot be read: {error}.") from error
 

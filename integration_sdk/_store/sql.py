@@ -103,9 +103,8 @@ _NEW: Final = """
     FROM {each}($1) AS one WHERE true"""
 _UPDATE: Final = f"""
     UPDATE pushes SET company = new.company, key = new.key, state = new.state,
-        ghosts = new.ghosts, holder = new.holder,
-        version = new.version, document = new.document,
-        payload = new.payload
+        ghosts = new.ghosts, holder = new.holder, version = new.version,
+        document = new.document, payload = new.payload
     FROM ({_NEW}) AS new
     WHERE pushes.scope = $2 AND pushes.id = new.id
         AND NOT EXISTS (SELECT 1 FROM pushes AS other
