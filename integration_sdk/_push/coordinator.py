@@ -262,7 +262,6 @@ class Coordinator:
             StoreUnavailable: The database cannot be reached; run again under the same references.
             PushError: A bug ended a task of the coordinator.
             ConfigurationError: *requests* yielded something other than a `PushRequest`.
-            CancelledError: A task of the run was cancelled from outside.
             Exception: Whatever *requests* raised.
         """
         one_of("raise_on", raise_on, get_args(RaiseOn))
