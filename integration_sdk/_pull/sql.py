@@ -241,7 +241,6 @@ def packed(items: list[bytes], learned: Table, before: int) -> Any:
         id_ = f"(no id) {before + n}" if key.id is None else key.id.replace("\0", "")
         if len(id_) > LONGEST_ID:  # more than an index holds
             id_ = id_[:LONGEST_ID] + md5(id_.encode(), usedforsecurity=False).hexdigest()
-        ids.pop(id_, None)
         ids[id_] = n
     records = pa.array(items, pa.binary()).cast(pa.string())
     data = flat.select([name for name in flat.column_names if name in learned.columns])

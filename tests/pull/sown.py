@@ -9,6 +9,9 @@ from tests.support.fault import Fault
 _TARGETS: Final = "pull_targets"
 
 FAULTS: Final[dict[str, Fault]] = {
+    "a-file-is-for-one-version-of-DuckDB": Fault(
+        "_pull/databases.py", "\"(STORAGE_VERSION 'v1.0.0')\"", "''", _TARGETS, "DuckDb._connect"
+    ),
     "a company that was never linked is not ready": Fault(
         "_pull/reader.py",
         "'not ready' if unit.is_linked else 'not linked'",

@@ -350,6 +350,14 @@ async def test_a_folder_that_goes_back(tmp_path: Path) -> None:
         await assert_agrees(books, place)
 
 
+async def test_a_duckdb_file_opens_in_duckdb_1(tmp_path: Path) -> None:
+    """It has the storage version 64, of DuckDB 1.0; its own default is read by 2.0 or later."""
+    async with serving(books_of("a")) as (_, client):
+        await client.pull(["invoices"], to=tmp_path / "books.duckdb")
+
+    assert int.from_bytes((tmp_path / "books.duckdb").read_bytes()[12:20], "little") == 64
+
+
 async def test_nothing_half_written_is_left_when_a_page_fails(place: Place) -> None:
     """What came before a failing page is kept; the next run goes on behind it."""
     books = books_of("a", count=3_000)
