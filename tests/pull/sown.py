@@ -12,6 +12,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "a-file-is-for-one-version-of-DuckDB": Fault(
         "_pull/databases.py", "\"(STORAGE_VERSION 'v1.0.0')\"", "''", _TARGETS, "DuckDb._connect"
     ),
+    "a-password-goes-through-the-cluster": Fault(
+        "_pull/dask.py", "user.partition(':')[0]", "user", "pull_dask", "_without_secrets"
+    ),
     "a company that was never linked is not ready": Fault(
         "_pull/reader.py",
         "'not ready' if unit.is_linked else 'not linked'",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -109,7 +110,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 def told_scheduler(dask_scheduler: Any = None) -> str:
     """What a scheduler holds of tasks, plugins and events."""
-    tasks = [(key, repr(task.run_spec)) for key, task in dask_scheduler.tasks.items()]
+    tasks = [(key, pickle.dumps(task.run_spec)) for key, task in dask_scheduler.tasks.items()]
     return repr((tasks, dask_scheduler.worker_plugins, dask_scheduler.get_events()))
 
 
