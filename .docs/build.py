@@ -29,7 +29,7 @@ SHOWN = {path.rpartition(".")[2]: path for path in re.findall(r"^::: (.+)$", PAG
 SHOWN |= {name: f"integration_sdk.errors.{name}" for name in ERRORS}
 """Where the reference shows a public name."""
 MADE_BY_USERS = {
-    "Answer", "Checkpoint", "Client", "Dialect", "PushRequest", "Receiver", "Refused",
+    "Answer", "Client", "Dialect", "PushRequest", "Receiver", "Refused",
     "RetryPolicy", "Route", "Sandbox", "Store", "VirtualTimeLoop",
 }  # fmt: skip
 """Classes whose constructor is shown."""
