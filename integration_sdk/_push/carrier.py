@@ -161,6 +161,8 @@ class Carriers:
         self.pump(live.company)
         if self.holder.stopped or self.holder.closing:
             raise NotSent(LEFT_BEHIND)
+        if not self.holder.holds(live):
+            raise Moved
         if self.holder.journal and self.holder.journal.silent_for > self.holder.journal.lease - 1:
             await self.holder.beat()  # another may have claimed the row meanwhile
         row, facts = live.row, dict[str, Any](http_status=None, error=None)

@@ -150,15 +150,25 @@ class Holder:
         return outcomes.from_row(row, numbers=self.polls.numbers)
 
     def hold(self, live: Live) -> None:
+        held = self.live.get(live.row.id)
+        if held is not None and held is not live:
+            # One row was met twice: by a claim, and by a decision that has read it on record.
+            self.drop(held)
+            live.pushes += [push for push in held.pushes if push.outcome is None]
+            held.pushes = []
         self.live[live.row.id] = live
         if live.row.reference is not None:
             self.references[live.row.reference] = live
         if live.row.key is not None:
             self.keys[folded(live.row.key)] = live
 
+    def holds(self, live: Live) -> bool:
+        """Whether *live* stands for its row here; nothing else may be sent for it."""
+        return self.live.get(live.row.id) is live
+
     def drop(self, live: Live) -> None:
         row = live.row
-        if self.live.get(row.id) is live:  # else it has come back to us since
+        if self.holds(live):  # else it has come back to us since
             del self.live[row.id]
             live.company.doubtful.pop(row.id, None)
         if row.reference is not None and self.references.get(row.reference) is live:
@@ -182,7 +192,7 @@ class Holder:
 
     def queue(self, live: Live) -> None:
         """Have *live* sent by a carrier of its company."""
-        if live.row.id not in self.live or live.row.state not in {State.QUEUED, State.LOST}:
+        if not self.holds(live) or live.row.state not in {State.QUEUED, State.LOST}:
             return  # it was settled meanwhile
         self._set_waiting(live, True)
         live.company.queue.append(live)
@@ -309,7 +319,6 @@ class Holder:
             self._join_live(held, waiting)
             return
         if held is not None:  # another's in between
-            self.drop(held)
             waiting += [push for push in held.pushes if push.outcome is None]
             held.pushes = []
         live = Live(row, self.company(row.company), waiting, is_own=False)

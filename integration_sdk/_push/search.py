@@ -135,10 +135,11 @@ class Search:
                 owned = {key for key in judging.new if self.holder.owns(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
-            for row in rivals:  # another worker may have taken it further, by a caller's decision
-                live = company.doubtful.get(row.id)
-                if live is not None and row.version > live.row.version:
-                    holder.moved(live, row)
+            async with self._deciding:  # else a decision that we are recording looks like another's
+                for row in rivals:  # another worker may have taken it further, by a decision there
+                    live = company.doubtful.get(row.id)
+                    if live is not None and row.version > live.row.version:
+                        holder.moved(live, row)
             await self._judge(lives, judging, rivals, free, now)
         except JournalError as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
@@ -277,12 +278,12 @@ class Search:
 
     def _send_again(self, live: Live) -> None:
         live.pushes = [one for one in live.pushes if one.outcome is None]
+        self.holder.hold(live)
         live.is_own, live.call, live.finding = True, None, None
         for push in live.pushes:
             push._end_wait()  # it begins anew
         live.tries, live.sent_at = 0, None
         live.company.doubtful.pop(live.row.id, None)
-        self.holder.hold(live)
         self.holder.queue(live)
 
     async def _in_doubt(self, intent: str) -> Live:

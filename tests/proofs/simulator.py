@@ -600,7 +600,7 @@ def _in_full(fact: object) -> str:
 
 def _accounts_for(row: Row, push: Push) -> bool:
     """Whether what is on record of a row stands for a push of it."""
-    if row.key is not None:
+    if row.key is not None or push.key in {one.key for one in row.earlier}:
         return True  # a wrong one is counted as such
     if row.ghosts and (row.state is not State.DOUBT or len(row.earlier) > 0):
         return True  # decided by the caller, who knew that it may exist
