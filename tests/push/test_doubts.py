@@ -210,6 +210,21 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> Non
     assert service.count("push") == 2
 
 
+@pytest.mark.parametrize("natural_key", [None, "number"])
+async def test_a_decision_is_sent_once_however_slow_the_database_is(natural_key: Any) -> None:
+    """The search goes on, and meets on record what the decider has not been answered yet."""
+    service, journal = fated("swallowed"), Journal(shared=True)
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(named(natural_key=natural_key))
+        await push
+        journal.after_write = lambda rows: asyncio.sleep(300 * (rows[0].state == "QUEUED"))
+        goes_on = await pushes.decide(str(push.intent), "resend")
+        assert (await goes_on).status is SUCCESS
+        assert pushes.recovered == ()
+
+    assert service.count("push") == 2
+
+
 @pytest.mark.parametrize("in_doubt", ["ask", "resend"])
 async def test_a_decision_that_is_not_recorded_sends_nothing(in_doubt: str) -> None:
     """On record or not at all: a full disk leaves the push in doubt, and holds up no other."""
