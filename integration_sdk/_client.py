@@ -296,7 +296,7 @@ class Client:
         data_types: Iterable[str],
         *,
         to: str | os.PathLike[str],
-        format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002 - the word of the formats
+        format: Literal["ndjson", "parquet", "duckdb", "postgres"] | None = None,  # noqa: A002 - what pandas and DuckDB call it
         companies: Iterable[str] | None = None,
         full: bool = False,
         compression: Literal["gz"] | None = None,

@@ -248,9 +248,11 @@ class Carriers:
 
     def _send_later(self, live: Live, result: SendResult) -> None:
         self.holder.room.set()
-        jitter = lambda limit: self.holder.chance() * limit  # noqa: E731 - one expression, used once
         pause = self.holder.retry.pause(
-            live.tries - 1, jitter, throttled=True, floor=result.retry_after or 0.0
+            live.tries - 1,
+            lambda limit: limit * self.holder.chance(),
+            throttled=True,
+            floor=result.retry_after or 0.0,
         )
         asyncio.get_running_loop().call_later(pause, self.holder.queue, live, context=Context())
 

@@ -309,10 +309,15 @@ class Schedule:
 
     # Budgets
 
+    @property
+    def _share(self) -> float:
+        """Of a company's requests a second, what is this worker's."""
+        return self.limits.per_company / self.workers
+
     def earliest(self, company: PolledCompany, now: float) -> float:
         """Return when the budgets, and what has failed, allow a request for a company."""
-        per_company = self.limits.per_company / self.workers
-        wait = company.spent.wait(now, interval=1 / per_company, burst=per_company)
+        share = self._share
+        wait = company.spent.wait(now, interval=1 / share, burst=share)
         return max(company.paused_until, now + max(wait, self._wait_for_rate(now)))
 
     def _wait_for_rate(self, now: float) -> float:
@@ -321,8 +326,8 @@ class Schedule:
         return self._spent.wait(now, interval=1 / (rate * self.limits.share_of_rate))
 
     def spend(self, company: PolledCompany, now: float) -> None:
-        per_company = self.limits.per_company / self.workers
-        company.spent.reserve(1, now, interval=1 / per_company, burst=per_company)
+        share = self._share
+        company.spent.reserve(1, now, interval=1 / share, burst=share)
         if rate := self.rate():
             self._spent.reserve(1, now, interval=1 / (rate * self.limits.share_of_rate))
 
@@ -330,9 +335,13 @@ class Schedule:
         """Poll a company later, since a poll that *began* then has failed."""
         if began >= company.paused_until:  # else it is one of several that failed at once
             company.failures += 1
-        jitter = lambda limit: limit * (0.5 + 0.5 * self.chance())  # noqa: E731 - one expression, used once
-        number, cap = max(0, company.failures - 1), self.limits.longest_pause
-        company.paused_until = now + pause(number, first=1.0, cap=cap, jitter=jitter, floor=wait)
+        company.paused_until = now + pause(
+            max(0, company.failures - 1),
+            first=1.0,
+            cap=self.limits.longest_pause,
+            jitter=lambda limit: limit * (0.5 + 0.5 * self.chance()),
+            floor=wait,
+        )
 
 
 def says_too_little(push: OpenPush, operation: PushOperation) -> bool:

@@ -251,19 +251,22 @@ class Search:
             push = Push(request, intent=intent)
             holder.enter(push)  # the block waits for it
             try:
-                if not await self._step(live, event, decision or "bind", **facts):
+                is_recorded = await self._step(live, event, decision or "bind", **facts)
+                if not is_recorded:
                     await self._in_doubt(intent)  # or else says why not
-                    raise ConfigurationError(f"push {bind} already belongs to another intent")  # noqa: TRY301 - it ends the block that it is in
             except BaseException:
                 holder.forget(push)
                 raise
+            if not is_recorded:
+                holder.forget(push)
+                raise ConfigurationError(f"push {bind} already belongs to another intent")
+            holder.hold(live)
             if event is Event.ABANDONED:
                 holder.forget(push)
                 holder.go_on(live)
                 return None
             live.pushes = [one for one in (*live.pushes, push) if one.outcome is None]
             if bind:
-                holder.hold(live)
                 self._found(live)
             else:
                 self._send_again(live)
@@ -278,7 +281,6 @@ class Search:
 
     def _send_again(self, live: Live) -> None:
         live.pushes = [one for one in live.pushes if one.outcome is None]
-        self.holder.hold(live)
         live.is_own, live.call, live.finding = True, None, None
         for push in live.pushes:
             push._end_wait()  # it begins anew

@@ -128,7 +128,7 @@ def is_error_body(value: object) -> bool:
 @cache
 def _converter() -> Converter:
     """Return the converter, made on first use: a program that only reads lists needs none."""
-    from integration_sdk._records.building import strict_converter  # noqa: PLC0415 - heavy
+    from integration_sdk._records.building import strict_converter  # noqa: PLC0415 - slow to import
     from integration_sdk.models import PushStatus  # noqa: PLC0415 - for pushes only
 
     converter = strict_converter()
@@ -149,7 +149,7 @@ def _converter() -> Converter:
 
 def _build(converter: Converter, model: Any) -> Callable[[Any, Any], Any]:
     """Return what reads *model* from camelCase names, with unknown fields in ``extra``."""
-    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - heavy
+    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - slow to import
 
     attrs.resolve_types(model)
     names = {ours: theirs for ours, theirs in json_names(model).items() if ours != "extra"}
