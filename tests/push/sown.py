@@ -85,7 +85,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "self.limits.per_company / self.workers",
         "self.limits.per_company",
         "polling_figures",
-        "Schedule.spend",
+        "Schedule._share",
     ),
     "nobody looks at a push's own deadline": Fault(
         "_push/schedule.py",

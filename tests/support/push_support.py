@@ -94,7 +94,8 @@ class Journal(Store):
         self.after_write: Hold = lambda _: None
         self.unreadable: Exception | None = None
         if beside is None:
-            self._kept = sqlite3.connect(":memory:", isolation_level=None)
+            # Closed with the journal, wherever the collector finds it.
+            self._kept = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             weakref.finalize(self, self._kept.close)
             for statement in tables(SQLITE):
                 self._kept.execute(statement)
