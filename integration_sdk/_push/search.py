@@ -245,15 +245,18 @@ class Search:
         holder = self.holder
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
+        what = decision or "bind"
         async with self._deciding:
             live = await self._in_doubt(intent)
             request = live.pushes[0].request if live.pushes else holder.request_of(live.row)
             push = Push(request, intent=intent)
             holder.enter(push)  # the block waits for it
             try:
-                is_recorded = await self._step(live, event, decision or "bind", **facts)
-                if not is_recorded:
-                    await self._in_doubt(intent)  # or else says why not
+                while not (is_recorded := await self._step(live, event, what, **facts)):
+                    found = await self._in_doubt(intent)  # or else says why not
+                    if found.row.version == live.row.version:
+                        break
+                    live = found  # it was claimed meanwhile
             except BaseException:
                 holder.forget(push)
                 raise

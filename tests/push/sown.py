@@ -59,6 +59,13 @@ FAULTS: Final[dict[str, Fault]] = {
         "doubts",
         "Search._check_key",
     ),
+    "a decision holds its row only to send it": Fault(
+        "_push/search.py",
+        "holder.hold(live)",
+        "event is Event.ABANDONED or holder.hold(live)",
+        "doubts",
+        "Search._decide",
+    ),
     "a reference is sent again though it is known": Fault(
         "_push/outcomes.py",
         "before.result is Result.REFUSED and not _is_of_the_content(before)",

@@ -267,6 +267,47 @@ async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) ->
         await pushes.decide(str(push.intent), **decision)
 
 
+@pytest.mark.parametrize("first", ["claimed", "read"])
+@pytest.mark.parametrize("decision", DECISIONS, ids=str)
+async def test_a_doubt_is_decided_while_it_is_taken_over(
+    decision: dict[str, Any], first: str
+) -> None:
+    """Whichever comes first: who waits for what was taken over has the end that was decided."""
+    service, dead = fated("swallowed"), Journal(shared=True)
+    journal, is_claimed = Journal(shared=True, beside=dead), asyncio.Event()
+
+    async def before_write(rows: Any) -> None:
+        if rows[0].decision:
+            await is_claimed.wait()
+
+    async def after_write(rows: Any) -> None:
+        is_claimed.set()
+        await asyncio.sleep(0.2 if rows[0].decision else 0.1)  # so the answers cross
+
+    journal.before_write, journal.after_write = before_write, after_write
+    async with coordinator(service, journal=journal) as pushes:
+        async with coordinator(service, journal=dead, patience=2.0) as before:
+            doubt = (await pushed(before, named())).error
+            assert isinstance(doubt, PushInDoubt)
+            if "bind" in decision:
+                decision = {"bind": service.add(record={"number": 2}).key}
+            if first == "read":
+                deciding = asyncio.create_task(pushes.decide(doubt.intent, **decision))
+                await asyncio.sleep(1)
+        await is_claimed.wait()
+        goes_on = await (deciding if first == "read" else pushes.decide(doubt.intent, **decision))
+        assert not pushes.in_doubt
+        (taken_over,) = pushes.recovered
+        outcome = await taken_over
+
+    if goes_on is None:
+        assert "abandoned" in str(outcome.error)
+    else:
+        assert (outcome.status, outcome.key) == (SUCCESS, (await goes_on).key)
+    assert service.count("push") == 1 + (decision.get("decision") == "resend")
+    assert [row.state for row in await on_record(dead)] == ["DONE"]
+
+
 async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
     """A decision is final, so the key is looked at before it is made."""
     service = fated(None, None, "swallowed", status=lambda record: record.get("ends", "Success"))

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 from integration_sdk import Client, Coordinator, OutcomeStatus, PushOutcome, PushRequest, Store
 from integration_sdk._store.journal import Journal as Rows
+from integration_sdk._store.journal import read_rows
 from integration_sdk._store.row import Row, from_document
-from integration_sdk._store.sql import SQLITE, Statement, tables
+from integration_sdk._store.sql import SQLITE, Statement, tables, texts
 from integration_sdk.errors import JournalError, JournalInUse
 from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
@@ -27,6 +28,7 @@ OF_CLIENT = (
     *("rate", "read_timeout", "retry", "timeout"),
 )
 """Options of the client, not of its coordinator."""
+CLAIM = texts(SQLITE).claim
 
 
 class Memory:
@@ -53,6 +55,8 @@ class Memory:
         if self.is_dead:
             raise JournalError("the process is dead")
         found = journal.execute(work)
+        if work[0][0] == CLAIM:
+            rows = read_rows(found[0])
         if rows:
             await (journal.after_write(rows) or asyncio.sleep(0))
         return found
@@ -84,7 +88,7 @@ class Journal(Store):
     Attributes:
         is_shared: Whether it is like a database that other processes use.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
-        after_write: Likewise, before the answer.
+        after_write: Likewise, before the answer; also with rows that were claimed.
         unreadable: What every read raises.
     """
 
