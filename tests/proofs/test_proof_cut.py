@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import socket
-import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Literal, Self
+from contextlib import asynccontextmanager
+from typing import Literal
 
 import pytest
 from attrs import define, evolve, field, frozen
@@ -24,6 +22,7 @@ from attrs import define, evolve, field, frozen
 from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk.sandbox import Company, Operation, Sandbox
 from tests.support.network_support import message
+from tests.support.session_support import Peer, raw_server
 
 # Many clients on one core are slow: on a real clock, some give up on a line that does not hang.
 pytestmark = pytest.mark.virtual_time
@@ -75,73 +74,41 @@ class CutProxy:
     cut: Cut | None
     pushes: list[bytes] = field(factory=list, repr=False)
     lengths: dict[Side, int] = field(factory=dict)
-    base_url: str = ""
-    _server: asyncio.Server = field(init=False)
-    _open: set[asyncio.Task[None]] = field(factory=set)
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.base_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
+    async def serve(self, client: Peer) -> None:
+        service = Peer(client.server, *await asyncio.open_connection("127.0.0.1", self.target))
+        try:
+            await self._carry(client, service)
+        finally:
+            service.writer.close()
 
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in list(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
-        service = await asyncio.open_connection("127.0.0.1", self.target)
-        # One side went first, or the proxy is closed.
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await self._carry((reader, writer), service)
-        self._open.discard(task)
-        writer.close()
-        service[1].close()
-
-    async def _carry(
-        self,
-        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        service: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    async def _carry(self, client: Peer, service: Peer) -> None:
         while True:
-            request = await message(client[0])
+            request = await message(client.reader)
             is_push = PUSH.match(request) is not None
             cut = self.cut if is_push and not self.pushes else None
             if is_push:
                 self.pushes.append(request)
             if cut is not None and cut.how == "late":
-                reset(client[1])
+                client.reset()
                 await asyncio.sleep(cut.delay)
             elif cut is not None and cut.side == "request":
-                service[1].write(request[: cut.at])
+                service.write(request[: cut.at])
                 break
-            service[1].write(request)
-            answer = await message(service[0])
+            service.write(request)
+            answer = await message(service.reader)
             if is_push:
                 self.lengths = {"request": len(request), "response": len(answer)}
-            client[1].write(answer[: cut.at] if cut else answer)
-            await client[1].drain()
+            client.write(answer[: cut.at] if cut else answer)
+            await client.writer.drain()
             if cut is not None:
                 break
-        await service[1].drain()
+        await service.writer.drain()
         if cut.how == "stall":
-            await client[0].read()
+            await client.reader.read()
         if cut.how == "RST":
-            reset(client[1])
-            reset(service[1])
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Close with RST in place of FIN."""
-    connection = writer.get_extra_info("socket")
-    if connection.fileno() >= 0:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+            client.reset()
+            service.reset()
 
 
 @frozen
@@ -221,9 +188,10 @@ async def push(sandbox: Sandbox, company: Company, case: Case) -> Seen:
         record_id=sandbox.data_set(company.id, "invoices").ids()[0] if case.verb == "PUT" else None,
         natural_key="invoiceNumber" if case.number % 4 < 2 else None,
     )
+    proxy = CutProxy(int(sandbox.base_url.rpartition(":")[2]), case.cut)
     async with (
-        CutProxy(int(sandbox.base_url.rpartition(":")[2]), case.cut) as proxy,
-        Client(sandbox.api_key, proxy.base_url, dialect=dialect, timeout=timeout) as client,
+        raw_server(proxy.serve) as line,
+        Client(sandbox.api_key, line.base_url, dialect=dialect, timeout=timeout) as client,
         client.coordinator(patience=2.0) as pushes,
     ):
         outcomes = [outcome async for outcome in pushes.run([request])]

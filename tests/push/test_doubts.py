@@ -128,9 +128,6 @@ async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
     assert "a bug of the caller's" in caplog.text
 
 
-# What searches cost
-
-
 # Decisions
 
 

@@ -45,27 +45,20 @@ async def test_leaving_the_block_drains_by_default() -> None:
     assert push.outcome.status is OutcomeStatus.SUCCESS
 
 
-async def test_leaving_the_block_without_waiting() -> None:
-    """ "detach" does not wait; open pushes are PENDING, and their keys are kept."""
-    async with coordinator(Service(lambda _: FOREVER), leave="detach") as pushes:
-        push = await pushes.submit(request())
+@pytest.mark.parametrize("leave", ["detach", "drain"])
+async def test_detached_pushes_are_no_longer_followed(leave: Any) -> None:
+    """They are PENDING at once, their keys are kept, and the block ends; or within it, if asked."""
+    async with coordinator(Service(lambda _: FOREVER), leave=leave) as pushes:
+        followed = [await pushes.submit(one) for one in requests(3)]
+        if leave == "drain":
+            assert pushes.detach() == tuple(push.key for push in followed)
+            assert not pushes.detach()
 
     assert asyncio.get_running_loop().time() < 1
-    assert (await push).status is OutcomeStatus.PENDING
-    assert pushes.detached == (push.key,)
+    assert {(await push).status for push in followed} == {OutcomeStatus.PENDING}
+    assert pushes.detached == tuple(push.key for push in followed)
     with pytest.raises(ClientClosed):
         await pushes.submit(request())
-
-
-async def test_detached_pushes_are_no_longer_followed() -> None:
-    """They are PENDING at once, their keys are returned and kept, and the block ends."""
-    async with coordinator(Service(lambda _: FOREVER)) as pushes:
-        followed = [await pushes.submit(one) for one in requests(3)]
-        keys = pushes.detach()
-        assert {(await push).status for push in followed} == {OutcomeStatus.PENDING}
-        assert not pushes.detach()
-
-    assert keys == pushes.detached == tuple(push.key for push in followed)
 
 
 @pytest.mark.parametrize(

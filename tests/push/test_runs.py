@@ -17,7 +17,6 @@ from tests.support.push_support import (
     numbers,
     request,
     requests,
-    run_once,
 )
 from tests.support.virtual_service import Service
 
@@ -40,15 +39,6 @@ class Input:
         for number in range(self.count):
             self.pulled += 1
             yield request(number)
-
-
-async def test_every_request_has_one_outcome() -> None:
-    """run() yields an outcome for each request, each with its own request."""
-    service = Service(lambda record: 1 + record["number"] % 7)
-    outcomes = await run_once(service, requests(200, companies=5))
-
-    assert numbers(outcomes) == list(range(200))  # in the order of the input, as asked for
-    assert service.count("push") == 200
 
 
 async def test_outcomes_come_as_they_complete() -> None:
@@ -156,17 +146,6 @@ async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> No
     assert pushes.progress.ended == service.count("push")
 
 
-async def test_outcomes_that_nobody_takes_stop_the_run() -> None:
-    """A loop that stands still has no more than ``max_open`` pulled ahead of it."""
-    given = Input(100)
-    async with coordinator(Service(), max_open=4) as pushes:
-        outcomes = pushes.run(given)
-        await anext(outcomes)
-        await asyncio.sleep(1000)
-        assert given.pulled == 5
-        assert len(await collect(outcomes)) == 99
-
-
 @pytest.mark.parametrize("leave", ["drain", "detach"])
 async def test_a_run_that_is_kept_does_not_hold_the_block_open(leave: str) -> None:
     """The end of the block stops it pulling; gone on with, it says that it was stopped."""
@@ -196,7 +175,11 @@ async def test_a_run_that_is_kept_goes_on_where_its_loop_was_left(ordered: bool)
         assert await collect(outcomes) == []
 
 
-async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open() -> None:
+@pytest.mark.parametrize("begins", [0, 5])
+@pytest.mark.parametrize("leave", ["drain", "detach"])
+async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open(
+    leave: Any, begins: float
+) -> None:
     """It is told like the others, though its input gives nothing for a long time."""
 
     async def source() -> AsyncIterator[PushRequest]:
@@ -204,24 +187,14 @@ async def test_a_run_that_begins_while_the_block_is_left_does_not_hold_it_open()
         yield request()
 
     async def late() -> list[PushOutcome]:
-        await asyncio.sleep(5)
+        await asyncio.sleep(begins)
         return await collect(pushes.run(source()))
 
     async with asyncio.timeout(100):
-        async with coordinator(Service(lambda _: 10.0)) as pushes:
+        async with coordinator(Service(lambda _: 10.0), leave=leave) as pushes:
             await pushes.submit(request())
             running = asyncio.create_task(late())
-        with pytest.raises(ClientClosed):
-            await running
-
-
-@pytest.mark.parametrize("leave", ["drain", "detach"])
-async def test_a_run_that_has_just_begun_ends_with_the_block(leave: str) -> None:
-    """Its loop begins in the very turn in which the block is left."""
-    async with asyncio.timeout(100):
-        async with coordinator(Service(), leave=leave) as pushes:
-            running = asyncio.create_task(collect(pushes.run(requests(3))))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # in the very turn in which the block is left
         with pytest.raises(ClientClosed):
             await running
 
