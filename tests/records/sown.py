@@ -8,11 +8,8 @@ from tests.support.fault import Fault
 
 FAULTS: Final[dict[str, Fault]] = {
     "a text becomes a number": Fault(
-        "_records/building.py",
-        "type(value) in {int, float, Decimal}",
-        "type(value) in {int, float, Decimal, str}",
-        "classes",
-        "_float",
+        "_records/building.py", "type(value) in {int, float, Decimal}",
+        "type(value) in {int, float, Decimal, str}", "classes", "_float",
     ),
     "a day loses its time": Fault(
         "_records/building.py", "_DAY.fullmatch", "_DAY.match", "classes", "_day"
@@ -27,17 +24,11 @@ FAULTS: Final[dict[str, Fault]] = {
         "_records/columns.py", "len(fraction) <= 18", "True", "columns", "_plain"
     ),
     "an unknown field of an operation is lost": Fault(
-        "_records/shapes.py",
-        "attrs.evolve(built, extra=extra) if extra else built",
-        "built",
-        "codec",
-        "_build",
+        "_records/shapes.py", "attrs.evolve(built, extra=extra) if extra else built", "built",
+        "codec", "_build",
     ),
     "names that differ only in case are two columns": Fault(
-        "_records/columns.py",
-        "field.lower() not in taken",
-        "field not in taken",
-        "columns",
+        "_records/columns.py", "field.lower() not in taken", "field not in taken", "columns",
         "names",
     ),
-}
+}  # fmt: skip

@@ -78,30 +78,9 @@ def test_client_needs_a_key_and_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
         Client("key")
 
 
-async def test_settings_come_from_the_environment(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Client() alone reads both variables."""
-    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", sandbox.api_key)
-    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", sandbox.base_url)
-
-    async with Client() as client:
-        assert (await client.companies.list()).total_results == 2
-
-
-async def test_wrong_key_is_unauthorized(sandbox: Sandbox) -> None:
-    """ "Authentication", 3: 401, and the error says which setting to look at."""
-    async with Client("wrong", sandbox.base_url) as client:
-        with pytest.raises(errors.Unauthorized, match="INTEGRATION_SDK_API_KEY") as caught:
-            await client.companies.list()
-
-    assert caught.value.correlation_id
-    assert "wrong" not in str(caught.value)
-
-
-@pytest.mark.parametrize("odd", ["", "../x", "%2f", "x" * 257])
-async def test_odd_ids_send_nothing(sandbox: Sandbox, client: Client, odd: str) -> None:
-    """An id that could lead elsewhere is refused by every call that takes one."""
+@pytest.mark.parametrize("odd", ["", "../x", "%2f", "x" * 257, None, 5])
+async def test_odd_ids_send_nothing(sandbox: Sandbox, client: Client, odd: Any) -> None:
+    """An id that could lead elsewhere, or that a database did not have, is refused everywhere."""
     company = client.company("c")
     for use in (
         lambda: client.company(odd),
@@ -111,7 +90,14 @@ async def test_odd_ids_send_nothing(sandbox: Sandbox, client: Client, odd: str) 
     ):
         with pytest.raises(errors.ConfigurationError):
             use()
-    for call in (company.pushes.get(odd), company.connection("k").options(odd)):
+    books = company.connection("k")
+    for call in (
+        company.pushes.get(odd),
+        books.options(odd),
+        books.update("invoices", odd, RECORD),  # would be a second record
+        books.delete("invoices", odd),
+        books.attach("invoices", odd, b"", filename="a.txt"),
+    ):
         with pytest.raises(errors.ConfigurationError):
             await call
 
@@ -143,14 +129,11 @@ def test_an_idempotency_header_is_one_of_its_own(header: Any) -> None:
 # Lists
 
 
-async def test_companies_are_listed_and_created(client: Client) -> None:
+async def test_a_company_is_created_and_listed(client: Client) -> None:
     """GET and POST /companies."""
     created = await client.companies.create("Acme", description="new")
 
-    names = [company["name"] async for company in client.companies.list()]
-    assert created["name"] == "Acme"
-    assert "Acme" in names
-    assert len(names) == 3
+    assert (await client.companies.list().collect())[2:] == [created]
 
 
 async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) -> None:
@@ -165,17 +148,6 @@ async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) ->
         next=f"{path}?page=3&pageSize=50",
         previous=f"{path}?page=1&pageSize=50",
     )
-
-
-async def test_bank_data_is_read_through_the_connection(sandbox: Sandbox, client: Client) -> None:
-    """The replacement endpoints: accounts, one account, its transactions."""
-    accounts = books_of(client, sandbox).bank_accounts
-
-    first = await accounts.list().one()
-    again = await accounts.get(first["id"])
-
-    assert again["id"] == first["id"]
-    assert await accounts.transactions(first["id"]).list().collect()
 
 
 # Pushes
@@ -196,46 +168,6 @@ async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> 
     assert operation.data is not None
     assert operation.data["currency"] == "GBP"
     assert operation.completed_on_utc is not None
-
-
-async def test_update_is_a_push_too(sandbox: Sandbox, client: Client) -> None:
-    """PUT of a record returns an operation that is waited for like any other."""
-    listed = await client.company(sandbox.companies[0].id).data("invoices").list().one()
-
-    operation = await books_of(client, sandbox).update("invoices", listed["id"], RECORD)
-
-    assert (await client.wait(operation)).status is PushStatus.SUCCESS
-    assert sandbox.count("PUT", f"/push/invoices/{listed['id']}") == 1
-
-
-@pytest.mark.parametrize("record_id", [None, "", 5])
-async def test_an_update_without_an_id_is_no_create(
-    sandbox: Sandbox, client: Client, record_id: Any
-) -> None:
-    """An id that a database did not have must not become a second record."""
-    books = books_of(client, sandbox)
-    for call in (
-        books.update("invoices", record_id, RECORD),
-        books.delete("invoices", record_id),
-        books.attach("invoices", record_id, b"", filename="a.txt"),
-    ):
-        with pytest.raises(errors.ConfigurationError, match="record_id must be"):
-            await call
-
-    assert sandbox.pushes == []
-
-
-async def test_pushes_are_listed_and_looked_up(sandbox: Sandbox, client: Client) -> None:
-    """The two monitor endpoints: the list, newest first, and a single one by key."""
-    books = books_of(client, sandbox)
-    first = await books.push("invoices", RECORD)
-    second = await books.push("invoices", RECORD)
-    pushes = client.company(books.company_id).pushes
-
-    assert [operation.key async for operation in pushes.list()] == [second.key, first.key]
-    assert (await pushes.get(first.key)).key == first.key
-    with pytest.raises(errors.NotFound):
-        await pushes.get("00000000-0000-0000-0000-000000000000")
 
 
 async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client) -> None:
@@ -387,15 +319,6 @@ async def test_accounts_may_be_called_by_either_name(dialect: Dialect, name: str
 
 
 # Everything else
-
-
-async def test_door_for_everything_else(client: Client) -> None:
-    """``request`` returns decoded JSON and raises the same errors."""
-    page = await client.request("GET", "/companies", params={"page": 1, "pageSize": 1})
-
-    assert page["totalResults"] == 2
-    with pytest.raises(errors.NotFound):
-        await client.request("GET", "/nothing/here")
 
 
 async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:

@@ -140,15 +140,6 @@ async def _run(block: Block, program: Path) -> str:
     return printed.decode()
 
 
-def test_each_program_that_does_not_run_says_why() -> None:
-    """A sentence, so that a reader of the page's source knows."""
-    assert all(
-        len(one.notes.get("skip", "a reason is given")) > 10
-        for page in PAGES
-        for one in blocks(page)
-    )
-
-
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Links between pages are files of the package, and name headings that are there."""

@@ -13,20 +13,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import (
-    Client,
-    Connection,
-    Problem,
-    ProblemCode,
-    errors,
-)
+from integration_sdk import Client, Connection, Problem, ProblemCode, errors
 from integration_sdk._http import statuses
 from integration_sdk._http.requests import Request, Safety
-from integration_sdk._http.responses import (
-    Response,
-    check,
-    read_error,
-)
+from integration_sdk._http.responses import Response, check, read_error
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._records.codec import encode_value
 from integration_sdk.models import (
@@ -66,27 +56,31 @@ def answer(status: int, content: Any = None, **headers: str) -> Response:
 
 
 OF_STATUS = {
-    400: errors.BadRequest,
-    401: errors.Unauthorized,
-    402: errors.PaymentRequired,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    405: errors.MethodNotAllowed,
-    409: errors.Conflict,
-    429: errors.TooManyRequests,
-    500: errors.InternalServerError,
-    503: errors.ServiceUnavailable,
+    400: (errors.BadRequest, "Correct the request"),
+    401: (errors.Unauthorized, "api_key= or INTEGRATION_SDK_API_KEY"),
+    402: (errors.PaymentRequired, "the plan"),
+    403: (errors.Forbidden, "API key may not"),
+    404: (errors.NotFound, "ids and the data type"),
+    405: (errors.MethodNotAllowed, "method is not allowed"),
+    409: (errors.Conflict, "company.wait_until_ready"),
+    429: (errors.TooManyRequests, "later"),
+    500: (errors.InternalServerError, "later"),
+    503: (errors.ServiceUnavailable, "later"),
+    302: (errors.ApiError, "base_url="),
+    418: (errors.ApiError, ""),
 }
 
 
-@pytest.mark.parametrize("status", [*OF_STATUS, 302, 418])
-def test_each_status_has_its_own_error(status: int) -> None:
-    """ "Status codes": one class each, with all that is known about the call."""
+@pytest.mark.parametrize(("status", "expected"), OF_STATUS.items())
+def test_each_status_has_its_own_error(
+    status: int, expected: tuple[type[errors.ApiError], str]
+) -> None:
+    """ "Status codes": one class each, what is known about the call, and what to do."""
     with pytest.raises(errors.ApiError, match=rf"GET /companies answered {status}.*7f3a") as caught:
-        check(READ, answer(status))
+        check(evolve(READ, company_id="c"), answer(status))
 
     error = caught.value
-    assert type(error) is OF_STATUS.get(status, errors.ApiError)
+    assert (type(error), expected[1] in str(error)) == (expected[0], True)
     assert (error.status, error.method, error.path) == (status, "GET", "/companies")
     assert (error.attempts, error.correlation_id) == (3, "7f3a")
     assert error.body.service == "ClientApi"
@@ -134,7 +128,6 @@ DOUBTFUL = {
     "what is not HTTP": (b"hello\r\n\r\n", errors.MalformedResponse),
     "half an answer": (answer_of(200, HTML)[:-2], errors.AnswerLost),
     "no answer": (b"", errors.AnswerLost),
-    "too much": (answer_of(200, b" " * (64 * 2**20 + 1)), errors.ResponseTooLarge),
     "500": (answer_of(500, OWN), errors.InternalServerError),
     "a proxy's 502": (answer_of(502, HTML), errors.ApiError),
     "a proxy's 503": (answer_of(503, HTML), errors.ServiceUnavailable),
@@ -216,26 +209,6 @@ async def test_what_was_not_sent_is_not_in_doubt() -> None:
                 await books.push("invoices", record)
             assert not caught.value.in_doubt
     assert errors.PushInDoubt("who knows").in_doubt
-
-
-ADVICE = {
-    400: "Correct the request",
-    401: "api_key=",
-    402: "the plan",
-    403: "API key may not",
-    404: "ids and the data type",
-    405: "method is not allowed",
-    409: "company.wait_until_ready",
-    429: "later",
-}
-
-
-@pytest.mark.parametrize(("status", "advice"), ADVICE.items())
-def test_each_refusal_says_what_to_do(status: int, advice: str) -> None:
-    """ "Status codes": what the code means for whoever made the call."""
-    request = evolve(READ, company_id="c")
-
-    assert advice in str(read_error(request, answer(status)))
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])

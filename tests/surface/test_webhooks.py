@@ -135,14 +135,6 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 # Believing
 
 
-@pytest.mark.parametrize("prefix", ["webhook", "svix"])
-def test_the_published_test_vector_is_believed(receiver: Receiver, prefix: str) -> None:
-    """The signature that Standard Webhooks publishes verifies, under both names of its headers."""
-    headers = {name.replace("webhook", prefix): value for name, value in VECTOR.items()}
-
-    assert receiver.receive(headers, VECTOR_BODY) == 204
-
-
 @pytest.mark.parametrize(
     ("header", "value"),
     [
@@ -185,10 +177,10 @@ def test_a_signature_holds_for_five_minutes(off: int, status: int) -> None:
     assert receiver.receive(VECTOR, VECTOR_BODY) == status
 
 
-def test_secrets_can_be_rotated() -> None:
+def test_the_published_signature_is_believed_under_any_of_the_secrets() -> None:
     """One agreeing pair is enough: several secrets here, several signatures there."""
     theirs = {**VECTOR, "webhook-signature": "v1,b2xk " + VECTOR["webhook-signature"]}
-    for secrets, status in (([OTHER_SECRET, SECRET], 204), ([OTHER_SECRET], 401)):
+    for secrets, status in ((SECRET, 204), ([OTHER_SECRET, SECRET], 204), ([OTHER_SECRET], 401)):
         receiver = Receiver(print, secrets=secrets, clock=lambda: NOW)
         assert receiver.receive(theirs, VECTOR_BODY) == status
 
@@ -200,8 +192,11 @@ def test_secrets_can_be_rotated() -> None:
 def test_a_signed_notification_wakes_its_push_once(
     receiver: Receiver, woken: list[str], prefix: str
 ) -> None:
-    """A repeated delivery gets its 2xx and is not passed on; another delivery id is another."""
+    """A repeated delivery gets its 2xx and is not passed on; a forged one uses up no id."""
     body = bytes_of(TODAY)
+    forged = {**signed(body, "b", prefix=prefix), f"{prefix}-Signature": "v1,AAAA"}
+    assert receiver.receive(forged, body) == 401
+
     answers = [receiver.receive(signed(body, i, prefix=prefix), body) for i in ("a", "b", "a")]
 
     assert answers == [204] * 3
@@ -214,15 +209,6 @@ def test_a_shared_authorization_wakes_its_push(receiver: Receiver, woken: list[s
     for number in (0, 1, 0, 1):
         assert receiver.receive(headers, bytes_of({**RULE_ERA, "AlertId": f"{number}"})) == 204
     assert woken == ["key-1"] * 2
-
-
-def test_a_forgery_does_not_use_up_an_id(receiver: Receiver, woken: list[str]) -> None:
-    """A refused delivery leaves its id free for the real one."""
-    body = bytes_of(TODAY)
-
-    assert receiver.receive({**signed(body), "Webhook-Signature": "v1,AAAA"}, body) == 401
-    assert receiver.receive(signed(body), body) == 204
-    assert woken == ["key-1"]
 
 
 @pytest.mark.parametrize(
@@ -273,12 +259,7 @@ async def wake(key: str) -> None:
     raise AssertionError(key)
 
 
-class Waker:
-    async def __call__(self, key: str) -> None:
-        await wake(key)
-
-
-@pytest.mark.parametrize("notify", [wake, partial(wake, "key-1"), Waker(), None])
+@pytest.mark.parametrize("notify", [wake, partial(wake, "key-1"), None])
 def test_a_notify_that_could_not_be_called_is_refused(notify: Any) -> None:
     """What would need awaiting would never run: refused at once."""
     with pytest.raises(ConfigurationError, match="plain function"):

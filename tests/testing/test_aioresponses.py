@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import aiohttp
 import pytest
 from aioresponses import aioresponses
@@ -50,16 +47,3 @@ async def test_nothing_is_changed_afterwards() -> None:
         raise KeyError
 
     assert (aiohttp.ClientResponse.__init__, aiohttp.ClientSession._request) == before
-
-
-def test_without_aioresponses_the_error_says_what_to_install() -> None:
-    """It is no dependency of the SDK, and is imported on first use."""
-    program = (
-        "import sys; sys.modules['aioresponses'] = None\n"
-        "from integration_sdk.testing import patched_aioresponses"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-
-    assert "pip install aioresponses" in ran.stderr

@@ -72,8 +72,11 @@ async def test_what_a_journal_names_in_doubt_is_no_failure(tmp_path: Path) -> No
     assert report.in_doubt >= 1
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["push", "pull"])
-@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("number", "kills"),
+    [(2, 1), *(pytest.param(number, 50, marks=pytest.mark.long) for number in (1, 2))],
+    ids=["pull", "pushes", "pulls"],
+)
 async def test_the_programs_of_readme_pass(number: int, kills: int, tmp_path: Path) -> None:
     """Pushing with a journal and pulling to files; a lost push is searched for a shorter time."""
     blocks = _BLOCK.findall((ROOT / "README.md").read_text())
