@@ -107,7 +107,7 @@ def test_validation_that_fits_is_read_item_by_item() -> None:
     assert operation.validation.warnings == ()
 
 
-WRONG = [
+WRONG: list[Any] = [
     *({"pushOperationKey": None}, {"pushOperationKey": 7}, {"companyId": None}, {"status": None}),
     *({"status": True}, {"requestedOnUtc": 1646370367}, {"timeoutInMinutes": True}),
     *({"data": "text"}, None, [], "text"),
