@@ -45,6 +45,7 @@ from integration_sdk._push.polling import Polls
 from integration_sdk._push.push import PushEvent
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
+from integration_sdk.errors import ConfigurationError
 from integration_sdk.models import PushOperation, PushRequest, Quota
 
 if TYPE_CHECKING:
@@ -212,16 +213,18 @@ class Client:
         _checks.seconds("timeout", timeout)
         if not isinstance(push, str):
             return await self._polls.wait_for(push, timeout=timeout)
+        if company_id is None:
+            raise ConfigurationError("wait(key) needs company_id=, the company of the push")
         for name, value in (("company_id", company_id), ("push", push)):
             requests.segment(name, value)
-        return await self._polls.wait(str(company_id), push, timeout=timeout)
+        return await self._polls.wait(company_id, push, timeout=timeout)
 
     def notify(self, key: str) -> None:
         """Poll push *key* now, because it may have changed. Any thread may call this.
 
         A wrong hint does no harm. Pass this method to an `integration_sdk.webhooks.Receiver`.
         """
-        self._context.session.call_on_loop(self._polls.notify, key)
+        self._context.session.call_on_loop(self._polls.notify, _checks.sendable("key", key))
 
     def coordinator(
         self,

@@ -6,6 +6,7 @@ from typing import cast
 
 from attrs import frozen
 
+from integration_sdk._text import brief
 from integration_sdk.errors import IntegrationError
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
@@ -37,6 +38,7 @@ class PushOutcome:
     request: PushRequest
     operation: PushOperation | None = None
     error: IntegrationError | None = None
+    __repr__ = brief
 
     @property
     def reference(self) -> str | None:

@@ -11,7 +11,9 @@ import logging
 import re
 import sys
 import warnings
-from typing import Final
+from typing import Any, Final
+
+from attrs import NOTHING, fields
 
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029"  # control characters and line breaks
@@ -32,6 +34,19 @@ def printable(text: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     char = found[0]
     return _SHORT.get(char) or f"\\u{ord(char):04x}"
+
+
+def brief(value: Any) -> str:
+    """Return the repr of an attrs object without the fields that have their default."""
+    shown = []
+    for field in fields(type(value)):
+        content, default = getattr(value, field.name), field.default
+        if hasattr(default, "factory"):
+            default = default.factory()
+        if field.repr and (default is NOTHING or content != default):
+            write = field.repr if callable(field.repr) else repr
+            shown.append(f"{field.name}={write(content)}")
+    return f"{type(value).__name__}({', '.join(shown)})"
 
 
 def warn_if_legacy(request: object, replacement: str | None) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from attrs import Factory, field, frozen
 
+from integration_sdk._text import brief
+
 T_co = TypeVar("T_co", covariant=True)
 Extra = Mapping[str, Any]
 
@@ -68,6 +70,7 @@ class ValidationItem:
     item_id: str | None = None
     validator_name: str | None = None
     extra: Extra = Factory(dict)
+    __repr__ = brief
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.item_id, self.message) if part) or "no message"
@@ -84,6 +87,7 @@ class Validation:
     errors: Sequence[ValidationItem] = field(default=(), eq=tuple)
     warnings: Sequence[ValidationItem] = field(default=(), eq=tuple)
     extra: Extra = Factory(dict)
+    __repr__ = brief
 
 
 @frozen(kw_only=True)
@@ -104,6 +108,7 @@ class ErrorBody:
     can_be_retried: str | None = None
     detailed_error_code: int | None = None
     extra: Extra = Factory(dict)
+    __repr__ = brief
 
 
 @frozen(kw_only=True)
@@ -225,6 +230,7 @@ class PushOperation:
     error_message: str | None = None
     changes: Sequence[PushChange] = field(default=(), eq=tuple)
     extra: Extra = Factory(dict)
+    __repr__ = brief
 
     @property
     def key(self) -> str:
@@ -275,6 +281,7 @@ class PushRequest:
     attach: tuple[str, bytes] | tuple[str, bytes, str] | None = field(
         default=None, kw_only=True, repr=_size
     )
+    __repr__ = brief
 
 
 class OutcomeStatus(StrEnum):

@@ -48,8 +48,7 @@ class Pager(Generic[T_co]):
         parameter: str = "query",
         decode: Decode | None = None,
     ) -> None:
-        """*request* is for the first page; with ``changed_since`` it lacks the filter."""
-        self._request = request
+        self._request = request  # for the first page; with changed_since= it lacks the filter
         self._base_url = base_url
         self._parameter = parameter
         self._options = options

@@ -74,8 +74,11 @@ class UnitReader:
             raise PullError(f"{unit.place}: what is on record of it changes all the time")
         except Conflict:
             receipt.skipped = "not ready" if unit.is_linked else "not linked"
-        except NotFound:
-            receipt.skipped = "not found"
+        except NotFound as error:
+            if self._is_known(receipt.data_type):
+                receipt.skipped = "not found"
+            else:  # perhaps it is misspelt
+                receipt.error = error
         except IntegrationError as error:
             receipt.error = error
         except OSError as error:
@@ -87,6 +90,11 @@ class UnitReader:
         if isinstance(receipt.error, ENDS_RUN):
             self.stopped_by = receipt.error
         return True
+
+    def _is_known(self, data_type: str) -> bool:
+        dialect = self._context.dialect
+        known = {*dialect.company_types, *dialect.connection_types, "bankTransactions"}
+        return dialect.path_name(data_type) in known
 
     async def _begin_and_read(self, unit: Unit) -> bool:
         full = self._options.full and not unit.begun

@@ -9,6 +9,7 @@ import msgspec
 from attrs import Factory, asdict, define, frozen
 
 from integration_sdk._records.codec import mended
+from integration_sdk._text import brief
 from integration_sdk.errors import IntegrationError, PullError
 
 
@@ -39,6 +40,7 @@ class UnitReceipt:
     waits: float = 0.0
     skipped: str | None = None
     error: IntegrationError | None = None
+    __repr__ = brief
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self, get_args, overload
 
 from attrs import evolve
 
-from integration_sdk._checks import one_of, seconds, whole_number
+from integration_sdk._checks import one_of, seconds, sendable, whole_number
 from integration_sdk._handed_out import handed_out
 from integration_sdk._http.retry import RetryPolicy
 from integration_sdk._options_given import CoordinatorOptions
@@ -88,6 +88,7 @@ class Coordinator:
         self._holder: Holder | None = None
         self._search: Search
         self._workers: Workers
+        self._now: Callable[[], float]
         self.detached: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -98,6 +99,7 @@ class Coordinator:
     async def __aenter__(self) -> Self:
         if self._holder is not None and not self._holder.over:
             raise ConfigurationError("this coordinator is open already: use it in its block")
+        self._now = asyncio.get_running_loop().time
         journal: Journal | None = None
         try:
             if self._store is not None:
@@ -315,14 +317,14 @@ class Coordinator:
 
     def notify(self, key: str) -> None:
         """Poll push *key* now; the same as `Client.notify`."""
-        self._opened.polls.notify(key)
+        self._opened.polls.notify(sendable("key", key))
 
     @property
     def progress(self) -> PushProgress:
         """How far the pushes have got. Reading it is cheap."""
         holder = self._opened
         return holder.tally.progress(
-            asyncio.get_running_loop().time(),
+            self._now(),
             sending=holder.waiting,
             still_open=len(holder.open_keys),
         )

@@ -19,6 +19,7 @@ from integration_sdk._http.requests import Request
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.evidence import Finding
 from integration_sdk._store.row import Mark, Row
+from integration_sdk._text import brief
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
 What = Literal["sent", "doubted", "changed", "ended", "found"]
@@ -39,13 +40,14 @@ class Push:
 
     request: PushRequest
     operation: PushOperation | None = field(default=None, repr=False)
-    outcome: PushOutcome | None = None
+    outcome: PushOutcome | None = field(default=None, repr=lambda one: one.status.name)
     number: int = field(default=0, repr=False)
     intent: str | None = field(default=None, repr=False)
     _wait: float | None = field(default=None, repr=False)
     _on_outcome: Callable[[Push], None] | None = field(default=None, repr=False)
     _waiters: list[asyncio.Future[None]] | None = field(default=None, repr=False)
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+    __repr__ = brief
 
     @property
     def key(self) -> str | None:

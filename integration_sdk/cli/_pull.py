@@ -61,18 +61,19 @@ async def pull(
     json
         Print one JSON object per unit instead of a line.
     """
-    ids = None if companies is None else [one.strip() for one in companies.split(",")]
-    if ids is not None and not all(ids):
+    chosen = None if companies is None else [one.strip() for one in companies.split(",")]
+    if chosen is not None and not all(chosen):
         raise ConfigurationError("--companies needs ids, separated by commas")
     units: list[UnitReceipt] = []
     async with service.client(rate=rate) as client:
-        job = client.pull(data_types, to=to, format=format, companies=ids, full=full, dask=dask)
+        job = client.pull(data_types, to=to, format=format, companies=chosen, full=full, dask=dask)
 
         async def take() -> None:
             async for unit in job:
                 units.append(unit)
                 what = unit.error or unit.skipped or f"{unit.rows:,} records"
-                line = f"{unit.data_type} {unit.company} {unit.company_id}: {what}"
+                ids = filter(None, (unit.company_id, unit.connection_id, unit.account_id))
+                line = f"{unit.data_type} {unit.company} {'/'.join(ids)}: {what}"
                 show(msgspec.json.encode(unit.to_plain()).decode() if json else line)
 
         with progress(quiet=quiet) as live:

@@ -151,6 +151,17 @@ async def test_a_pull_prints_a_line_a_unit_and_the_last_line_on_stderr(tmp_path:
     assert some.stderr == "Records written: 10; units: 1\n"
 
 
+async def test_the_line_of_a_unit_says_where_its_records_stand(tmp_path: Path) -> None:
+    """Those of a company's connections differ, and the accounts of one, too."""
+    async with Sandbox(companies=1) as sandbox:
+        types = ("transfers", "bankTransactions")
+        done = await here("pull", *types, "--to", tmp_path / "out", sandbox=sandbox)
+
+    lines = done.stdout.splitlines()
+    assert len({*lines}) == len(lines) == 16
+    assert all(f" {sandbox.companies[0].id}/" in line for line in lines)
+
+
 async def test_a_unit_that_fails_is_named_and_exits_with_1(tmp_path: Path) -> None:
     """The others are complete, and the same command goes on."""
     async with Sandbox(companies=2, invoices=10) as sandbox:

@@ -22,6 +22,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "pull",
         "UnitReader.read",
     ),
+    "a-misspelt-type-is-just-not-there": Fault(
+        "_pull/reader.py", "self._is_known(receipt.data_type)", "True", "pull", "UnitReader.read"
+    ),
     "a-snapshot-that-is-the-same-is-written-again": Fault(
         "_pull/reader.py", "unit.whole.digest == digest", "False", "pull", "UnitReader._write"
     ),

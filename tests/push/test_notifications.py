@@ -12,7 +12,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from integration_sdk import Client, OutcomeStatus, PushRequest
+from integration_sdk import Client, OutcomeStatus, PushRequest, errors
 from integration_sdk.sandbox import Faults, Sandbox
 from integration_sdk.testing import run_virtual
 from integration_sdk.webhooks import Receiver
@@ -199,3 +199,11 @@ async def test_another_thread_may_notify() -> None:
 
         assert service.count() == polled + 1
         assert (await waiting).status == "Success"
+
+
+async def test_a_notification_of_no_key_fails_where_it_is_given() -> None:
+    """Not later, in the loop, where no caller would hear of it."""
+    async with Service(lambda _: 1.0).client() as client, client.coordinator() as pushes:
+        for notify in (client.notify, pushes.notify):
+            with pytest.raises(errors.ConfigurationError, match="key must be a str, not None"):
+                notify(None)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client
     """A key from an earlier run is enough, together with its company."""
     operation = await books_of(client, sandbox).push("invoices", RECORD)
 
-    with pytest.raises(errors.ConfigurationError, match="company_id must be"):
+    with pytest.raises(errors.ConfigurationError, match="needs company_id="):
         await client.wait(operation.key)
     ended = await client.wait(operation.key, company_id=operation.company_id)
 

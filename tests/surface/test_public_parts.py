@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 
 import integration_sdk
-from integration_sdk import Client, Push, PushRequest, Store
+from integration_sdk import (
+    Client,
+    OutcomeStatus,
+    Push,
+    PushOperation,
+    PushOutcome,
+    PushRequest,
+    PushStatus,
+    Store,
+)
 from integration_sdk.webhooks import Receiver
 
 HOME = Path(integration_sdk.__file__).parent
@@ -116,5 +125,12 @@ def test_a_repr_shows_what_an_object_stands_for(tmp_path: Path) -> None:
 
     assert [repr(each) for each in handed_out] == list(handed_out.values())
     assert repr(store.rate(per_second=5)).startswith("<StoreRate 'calls' in ")
-    assert "GB00" not in repr(push)
-    assert " object at " not in repr(push)
+    asked = "company_id='c1', connection_id='k1', data_type='invoices', record=<1 fields>"
+    assert repr(push) == f"Push(request=PushRequest({asked}))"
+    push.outcome = PushOutcome(status=OutcomeStatus.SUCCESS, request=push.request)
+    assert repr(push) == f"Push(request=PushRequest({asked}), outcome=SUCCESS)"
+    operation = PushOperation(push_operation_key="p", company_id="c", status=PushStatus.PENDING)
+    assert repr(operation) == (
+        "PushOperation(push_operation_key='p', company_id='c', "
+        "status=<PushStatus.PENDING: 'Pending'>)"
+    )
