@@ -1,10 +1,11 @@
 """Workers that push through one store while they are killed and frozen, and what must then hold.
 
-    python -m tests.proofs.chaos file 1,2,3 --events 60       one worker, kill -9
-    python -m tests.proofs.chaos kill 1,2,3 --events 60       two workers on PostgreSQL, kill -9
-    python -m tests.proofs.chaos freeze 1,2,3 --events 60     the same, SIGSTOP beyond the lease
+    python -m tests.proofs.chaos file 1,2,3       one worker, kill -9
+    python -m tests.proofs.chaos kill 1,2,3       workers on PostgreSQL, kill -9
+    python -m tests.proofs.chaos freeze 1,2,3     the same, SIGSTOP beyond the lease
+    python -m tests.proofs.chaos both 1,2,3       now this, now that
 
-Answers and requests get lost, calls are throttled; the workers' records overlap by a quarter.
+Answers and requests get lost, calls are throttled; each worker has some of its neighbours' records.
 One record in four is a file that is attached to a bill. A worker that is killed is started again
 with the same records. At the end the store is compared with the service's own ledger.
 """
@@ -63,7 +64,7 @@ async def work(facts: dict[str, Any]) -> None:
     async with (
         Store(facts["store"], lease=LEASE) as store,
         Client(facts["api_key"], facts["base_url"]) as client,
-        client.coordinator(journal=store, patience=3.0) as pushes,
+        client.coordinator(journal=store, patience=3.0, max_open=10) as pushes,
     ):
         async for _ in pushes.run(requests(facts["span"], facts["lanes"])):
             pass
@@ -82,7 +83,9 @@ class Report:
     violations: list[str] = Factory(list)
 
 
-async def run(how: str, seed: int, store: str, *, records: int, events: int) -> Report:
+async def run(
+    how: str, seed: int, store: str, *, records: int, events: int, workers: int = 2
+) -> Report:
     """Let workers push, let things happen to them, and let one push all of it once more."""
     dice, report = random.Random(seed), Report()
     async with Sandbox(companies=6, invoices=10, push_seconds=(0.3, 2.0), seed=seed) as sandbox:
@@ -97,26 +100,13 @@ async def run(how: str, seed: int, store: str, *, records: int, events: int) -> 
             "base_url": sandbox.base_url,
             "lanes": [(one.id, one.connections[0].id) for one in sandbox.companies],
         }
-        spans = [(0, records)]
-        if how != "file":
-            spans = [(0, records * 5 // 8), (records * 3 // 8, records)]
-        workers = [await _start(facts, span) for span in spans]
-        while report.events < events and any(one.returncode is None for one in workers):
-            await asyncio.sleep(0.5 + dice.random() * 1.5)
-            number = dice.randrange(len(workers))
-            worker = workers[number]
-            if worker.returncode is None:
-                report.events += 1
-                if how == "freeze":
-                    worker.send_signal(signal.SIGSTOP)
-                    await asyncio.sleep(dice.choice([0.5, 1.5, 2.0]) * LEASE)
-                    worker.send_signal(signal.SIGCONT)
-                else:
-                    worker.kill()
-                    await worker.communicate()
-                    workers[number] = await _start(facts, spans[number])
-        for worker in workers:
-            await _end(worker, report)
+        share = -(-records // (1 if how == "file" else workers))
+        spans = [
+            (max(0, first - share // 4), min(records, first + share * 5 // 4))
+            for first in range(0, records, share)
+        ]
+        mishaps: dict[str, Any] = {"how": how, "dice": dice, "events": events}
+        await asyncio.gather(*(_live(facts, span, report, **mishaps) for span in spans))
         there = defaultdict[str, list[str]](list)
         for push in sandbox.pushes:
             name = push.record_id if push.verb == "ATTACH" else push.record["supplierName"]
@@ -134,6 +124,33 @@ async def run(how: str, seed: int, store: str, *, records: int, events: int) -> 
     if len(rows) != records:
         report.violations.append(f"{len(rows)} rows for {records} records")
     return report
+
+
+async def _live(
+    facts: dict[str, Any],
+    span: tuple[int, int],
+    report: Report,
+    *,
+    how: str,
+    dice: random.Random,
+    events: int,
+) -> None:
+    """Let a worker push a span, through all that happens to it, to the end."""
+    worker = await _start(facts, span)
+    while report.events < events:
+        await asyncio.sleep(0.5 + dice.random() * 1.5)
+        if worker.returncode is not None:
+            break
+        report.events += 1
+        if how == "freeze" or (how == "both" and dice.random() < 0.5):
+            worker.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(dice.choice([0.5, 1.5, 2.0]) * LEASE)
+            worker.send_signal(signal.SIGCONT)
+        else:
+            worker.kill()
+            await worker.communicate()
+            worker = await _start(facts, span)
+    await _end(worker, report)
 
 
 async def _start(facts: dict[str, Any], span: tuple[int, int]) -> asyncio.subprocess.Process:
@@ -168,13 +185,13 @@ def wrong(row: Row | None, keys: Sequence[str]) -> list[str]:
     return [what for what, is_so in checks.items() if is_so]
 
 
-async def _run_all(how: str, seeds: Sequence[int], records: int, events: int) -> bool:
-    failed = False
+async def _run_all(how: str, seeds: Sequence[int], **sizes: int) -> bool:
+    failed, records = False, sizes["records"]
     with tempfile.TemporaryDirectory() as folder, postgres_server() as server:
         for seed in seeds:
             store = f"{folder}/{seed}.db" if how == "file" else await server.new_database()
             began = time.perf_counter()
-            report = await run(how, seed, store, records=records, events=events)
+            report = await run(how, seed, store, **sizes)
             seconds = time.perf_counter() - began
             sys.stdout.write(
                 f"{how} seed {seed}: {report.events} events, {records} records, {seconds:.0f} s, "
@@ -192,13 +209,13 @@ def main() -> None:
         asyncio.run(work(json.loads(sys.argv[2])))
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("how", choices=["file", "kill", "freeze"])
+    parser.add_argument("how", choices=["file", "kill", "freeze", "both"])
     parser.add_argument("seeds", type=lambda text: [int(one) for one in text.split(",")])
-    parser.add_argument("--records", type=int, default=800)
+    parser.add_argument("--records", type=int, default=1600)
     parser.add_argument("--events", type=int, default=60)
-    told = parser.parse_args()
+    parser.add_argument("--workers", type=int, default=2)
     os.nice(1)
-    sys.exit(asyncio.run(_run_all(told.how, told.seeds, told.records, told.events)))
+    sys.exit(asyncio.run(_run_all(**vars(parser.parse_args()))))
 
 
 if __name__ == "__main__":
