@@ -1,4 +1,4 @@
-"""The guide's web service with four workers under uvicorn: each reference is one record."""
+"""The guide's web service with several workers under uvicorn: each reference is one record."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from attrs import Factory, define
 
 from integration_sdk.sandbox import Sandbox
 from tests.support.postgres import Server
@@ -23,15 +24,16 @@ from tests.support.sandbox_support import DELIVERY
 
 GUIDE = (Path(__file__).parents[2] / "integration_sdk/docs/guides/web-service.md").read_text()
 PROGRAM = next(one for one in GUIDE.split("```python\n") if "FastAPI(" in one).split("```")[0]
-WORKERS = 4
 
 
+@define
 class Workers:
     """Processes that serve one socket, started again when they are killed."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], listening: socket.socket) -> None:
-        self._folder, self._environment, self._socket = folder, environment, listening.fileno()
-        self.running: list[asyncio.subprocess.Process] = []
+    _folder: Path
+    _environment: dict[str, str]
+    _socket: int
+    running: list[asyncio.subprocess.Process] = Factory(list)
 
     async def start(self) -> None:
         self.running.append(
@@ -57,11 +59,13 @@ class Workers:
 
 
 @asynccontextmanager
-async def serving(folder: Path, environment: dict[str, str]) -> AsyncIterator[tuple[Workers, str]]:
+async def serving(
+    folder: Path, environment: dict[str, str], count: int
+) -> AsyncIterator[tuple[Workers, str]]:
     with socket.create_server(("127.0.0.1", 0), backlog=500) as listening:
-        workers = Workers(folder, environment, listening)
+        workers = Workers(folder, environment, listening.fileno())
         try:
-            for _ in range(WORKERS):
+            for _ in range(count):
                 await workers.start()
             yield workers, f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
@@ -88,9 +92,11 @@ async def asked(session: aiohttp.ClientSession, path: str, reference: str) -> st
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize("pushes", [60, pytest.param(1500, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("count", "pushes"), [(2, 40), pytest.param(4, 1500, marks=pytest.mark.long)]
+)
 async def test_each_reference_is_one_record_however_workers_end(
-    tmp_path: Path, postgres: Server, pushes: int
+    tmp_path: Path, postgres: Server, count: int, pushes: int
 ) -> None:
     """Killed or stopped one after the other, with answers lost: every caller has its answer."""
     (tmp_path / "service.py").write_text(PROGRAM)
@@ -104,7 +110,7 @@ async def test_each_reference_is_one_record_however_workers_end(
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
         async with (
-            serving(tmp_path, environment) as (workers, url),
+            serving(tmp_path, environment, count) as (workers, url),
             aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(force_close=True)) as session,
         ):
             paths = [f"/{one.id}/{one.connections[0].id}/invoices" for one in sandbox.companies]
@@ -113,7 +119,7 @@ async def test_each_reference_is_one_record_however_workers_end(
                 for number in range(pushes)
             ]
             for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
-                await asyncio.sleep(1 + chance.random())
+                await asyncio.sleep(0.5 + chance.random())
                 await workers.replace(how)
             told = Counter(await asyncio.gather(*callers))
             # One that was just started has no handler of the signal yet.

@@ -288,31 +288,6 @@ async def test_a_database_that_goes_back(database: Place) -> None:
         await assert_agrees(books, database)
 
 
-async def test_two_processes_share_a_database(database: Place) -> None:
-    """Each unit is read by one of them at a time; both end well, and no record is written twice."""
-    books = books_of(*"abcdef", count=1_200)
-    async with serving(books) as (service, _):
-        code = (
-            "import asyncio, sys; from integration_sdk import Client\n"
-            "async def main():\n"
-            "    async with Client('key', sys.argv[1]) as client:\n"
-            "        receipt = await client.pull(['invoices'], to=sys.argv[2], part_bytes=30_000)\n"
-            "        assert not receipt.errors, receipt.errors\n"
-            "        print(receipt.rows)\n"
-            "asyncio.run(main())"
-        )
-        command = (sys.executable, "-c", code, service.url, str(database.to))
-        both = [
-            await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            for _ in range(2)
-        ]
-        rows = [int((await one.communicate())[0]) for one in both]
-
-    assert sum(rows) == 6 * 1_200
-    assert [one.returncode for one in both] == [0, 0]
-    await assert_agrees(books, database)
-
-
 async def test_a_unit_that_is_taken_is_waited_for(database: Place) -> None:
     """While others are read; then it is found unchanged."""
     books = books_of("a", "b")

@@ -124,6 +124,23 @@ async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash() -> None:
     assert service.count("push") == 20
 
 
+async def test_a_worker_that_was_away_waits_a_lease_before_it_claims() -> None:
+    """After an outage of the database all workers beat before any takes another's rows."""
+    service, first = Service(lambda _: 1e6), Journal(shared=True)
+    async with coordinator(service, journal=first, leave="detach") as pushes:
+        await pushes.submit(named())
+    one = await Journal(shared=True, beside=first)._lend()
+    await one.beat()
+    await asyncio.sleep(2.1 * one.beat_every)
+    await one.beat()
+    assert await one.claim() == []
+    for _ in range(3):
+        await asyncio.sleep(one.beat_every)
+        await one.beat()
+
+    assert [row.reference for row in await one.claim()] == ["INV-1"]
+
+
 # Doubts of earlier runs
 
 

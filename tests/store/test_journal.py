@@ -146,25 +146,16 @@ async def test_written_twice_is_written(journal: Journal) -> None:
 
 
 async def test_a_key_has_one_owner(journal: Journal) -> None:
-    """Compared without case; a row that wants another's stays as it is."""
+    """Compared without case; a row that wants another's stays as it is, also if both want it at
+    once.
+    """
     row, other = await added(journal), await added(journal)
-    await moved(journal, row, State.OPEN, key="ABC-1")
+    opened = row.next(State.OPEN, key="ABC-1"), other.next(State.OPEN, key="abc-1")
 
+    assert await asyncio.gather(*map(journal.write, opened)) == [opened[0], other]
     assert await journal.write(other.next(State.OPEN, key="abc-1")) == other
     assert await journal.owners(["abc-1", "abc-2"]) == {"abc-1"}
     assert [one.id for one in await journal.rows(keys=["Abc-1"])] == [row.id]
-
-
-async def test_a_key_has_one_owner_also_within_one_transaction(journal: Journal) -> None:
-    """One of two rows that are written at once gets it."""
-    rows = await added(journal), await added(journal)
-
-    first, second = await asyncio.gather(
-        *(journal.write(row.next(State.OPEN, key="K")) for row in rows)
-    )
-
-    assert first.key == "K"
-    assert second == rows[1]
 
 
 async def test_keys_of_earlier_attempts_stay_the_rows_own(journal: Journal) -> None:

@@ -157,20 +157,6 @@ async def test_refusal_that_one_meets_stops_all() -> None:
     assert all(later - sooner >= 0.0099 for sooner, later in pairwise(late))
 
 
-@pytest.mark.virtual_time
-async def test_pause_is_no_longer_than_a_minute() -> None:
-    """Then each process asks the service itself, and reports what it says."""
-    cell, loop = CellRate(), asyncio.get_running_loop()
-    one, other = limited(Rates(cell)), limited(Rates(cell))
-    one.paused(86400.0)
-    await asyncio.sleep(0)
-    begin = loop.time()
-
-    await asyncio.gather(one.acquire(), other.acquire())
-
-    assert 59 <= loop.time() - begin <= 61
-
-
 async def test_slot_that_was_not_used_in_time_is_void() -> None:
     """A process that was frozen takes new ones: the old ones were long given to others."""
     rates = Rates()

@@ -87,25 +87,6 @@ async def test_scopes_know_nothing_of_each_other(url: str) -> None:
         assert await other.write(again := row(1, other, reference="INV-1")) is again
 
 
-async def test_worker_that_was_away_waits_a_lease_before_it_claims(url: str) -> None:
-    """After an outage all workers beat before any takes another's rows."""
-    async with worker(url, lease=2.0) as one, worker(url) as other:
-        await other.write(row(1, other))
-        await asyncio.sleep(1.5)
-        assert one.silent_for > 2 * one.beat_every
-        await fetch(url, EXPIRE)
-        await one.beat()
-        assert await one.claim() == []
-        await other.beat()
-        for _ in range(4):
-            await asyncio.sleep(0.55)
-            await one.beat()
-        assert await one.claim() == []
-
-        await fetch(url, f"{EXPIRE} WHERE holder = '{other.holder}'")
-        assert [taken.id for taken in await one.claim()] == ["row-1"]
-
-
 async def test_workers_tell_each_other(url: str) -> None:
     """All but the one that tells, within a scope, also after the connection was cut."""
     heard, own = asyncio.Queue[str](), list[str]()

@@ -142,9 +142,7 @@ TROUBLES = {
     "new pushes 404 for ever": Trouble(lambda: unseen(inf)),
     "list hides new pushes": Trouble(lambda: lagging(hidden=20.0)),
     "list shows old states": Trouble(lambda: lagging(late=60.0)),
-    "list lossy": Trouble(
-        lambda: listed(lambda dice, rows: [r for r in rows if dice.random() < 0.7])
-    ),
+    "list lossy": Trouble(lambda: listed(lossy)),
     "list in small pages": Trouble(lambda: small_pages),
     "list shuffled": Trouble(lambda: listed(lambda dice, rows: dice.sample(rows, len(rows)))),
     "list loses old pushes": Trouble(lambda: listed(young)),
