@@ -378,7 +378,6 @@ class Holder:
         if operation is not None and live.pushes:
             self.tell("sent", live.pushes[0])
         if live.operation.is_final:
-            self.polls.remember(live.operation)
             self._end(live, live.operation)
         elif self.closing or (self.stopped and not isinstance(self.stopped, JournalError)):
             self.leave(live, self.stopped or ClientClosed(LEFT))

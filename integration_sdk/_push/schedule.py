@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from itertools import count
 from math import inf, sqrt
 from statistics import median
 from typing import Final
@@ -28,16 +29,10 @@ from integration_sdk.models import PushOperation, PushStatus
 Seen = PushOperation | IntegrationError
 Follower = Callable[[str, Seen], None]
 """Called with the key of a push, and its state or the error that ends its being followed."""
-Lane = tuple[str | None, str | None]
-NO_LANE: Final[Lane] = (None, None)
-LEFT: Final = 1000
-"""Pushes whose schedule is kept for who waits for them anew."""
 HAZARD: Final = 0.31
 """Assumed: rate at which pushes end while their age grows e-fold."""
 FIRST_SHARE: Final = 0.7
 """Share of the usual duration after which a push is first looked at."""
-SLOWER_NOTIFIED: Final = 4.0
-"""How many times longer the pauses are where ends are notified."""
 
 
 @frozen(kw_only=True)
@@ -46,74 +41,75 @@ class PollLimits:
 
     floor: float = 0.2  # between two single polls of a push: so long, ...
     floor_share: float = 0.05  # ... or this share of its age
-    floor_notified: float = 1.0  # between two that notifications bring forward
+    floor_notified: float = 1.0  # after one that a notification or a wait's end brought forward
+    slower_notified: float = 4.0  # factor of all pauses where ends are notified
     per_company: float = 3.0  # requests a second, and at once, for the pushes of a company
     share_of_rate: float = 0.5  # of the requests that the service allows
     at_once: int = 16  # companies that are polled at the same time
     list_from: int = 3  # pushes from which on a list is read instead, ...
     pages: int = 3  # ... and how many pages of it
-    no_list: float = 600.0  # after which a refused list is tried again
-    old: float = 600.0  # age from which on a push is read singly, ...
-    old_share: float = 0.2  # ... when it has grown by this share
+    crowd: int = 1000  # pushes from which on more do not make a list be read more often
+    no_list: float = 60.0  # after which a list that was refused is tried again
+    old: float = 600.0  # age from which on a push is read singly
     newborn: float = 60.0  # for which a push that was acknowledged may be answered with 404
     after_deadline: float = 1.0  # for which a look waits after a push's own deadline
     before_end: float = 2.0  # by which a look precedes the end of a wait
     longest_pause: float = 64.0  # after polls that failed, if the service names none
-    crashes: int = 3  # polls of a company in a row that may fail, until a bug gives its pushes up
-    remembered: int = 4096  # final operations that are kept for later waits
+    crashes: int = 3  # polls of a company in a row that may fail before a bug ends the loop
+    remembered: int = 4096  # pushes that are kept for later waits, and lanes
     durations: int = 32  # of a lane, of which the median is taken
 
 
-USUAL: Final = PollLimits()
+@define(eq=False, weakref_slot=False)
+class Lane:
+    """How long pushes of a connection and data type took; *first_look*: the age to wait for."""
 
-
-def interval(age: float, count: int) -> float:
-    """Return the seconds until the next look at *count* pushes of this age."""
-    alone = 2 * max(min(0.37 + 0.1 * age, 1.0), 0.0425 * age)
-    together = sqrt(2 * max(age, 0.05) * (1 + age / 2) / (HAZARD * count))
-    return min(alone, together)
+    durations: deque[float] = Factory(deque)
+    first_look: float = 0.0
 
 
 @define(eq=False, weakref_slot=False)
 class OpenPush:
-    """One open push.
+    """A push that is followed, or was until lately.
 
-    name: The key as keys are compared.
     number: How many pushes of the company were followed before it.
     born, seen: When it was first followed, and last known to be Pending.
-    due: When to read it singly by the rule. looks: When it has to be looked at anyhow.
-    polled, hurried: When it was last read singly, and last because of a notification.
-    notified: Whether a notification came that no poll has disproved.
+    due: When to read it singly, by the rule. looks: When it has to be looked at anyhow, sorted.
+    polled, rests_until: When it was last read singly, and when a look may follow that.
     unlisted: Whether lists lack it, or what is wanted of it.
-    exists: Whether the service has answered with it.
+    operation: Its last state, if the service has answered with it.
     trouble: The error of the last poll of it or of its company's list; None if that saw it.
+    followers: Who is told of it; nobody once it has ended.
     """
 
     key: str
-    name: str
     company: PolledCompany
     number: int
-    lane: Lane
     born: float
     seen: float
     due: float
+    lane: Lane = Factory(Lane)
     looks: list[float] = Factory(list)
     polled: float = -inf
-    hurried: float = -inf
-    notified: bool = False
+    rests_until: float = -inf
     unlisted: bool = False
-    exists: bool = False
     wants_data: bool = False
+    operation: PushOperation | None = None
     trouble: IntegrationError | None = None
     followers: tuple[Follower, ...] = ()
+
+    @property
+    def end(self) -> PushOperation | None:
+        """Its final state, once that has been seen."""
+        return self.operation if self.operation and self.operation.is_final else None
 
 
 @define(eq=False)
 class PolledCompany:
     """One company, and its open pushes by key, oldest first.
 
-    due, listed: When to look at it, and when its list was last read.
-    paused_until, unlisted_until: When it may be polled again, and its list be used again.
+    due: When to look at it; -inf while that is done. listed: When its list was last read.
+    unlisted_until: When its list may be used again.
     failures: Polls in a row that have failed.
     """
 
@@ -122,41 +118,59 @@ class PolledCompany:
     followed: int = 0
     due: float = inf
     listed: float = -inf
-    busy: bool = False
-    paused_until: float = -inf
     unlisted_until: float = -inf
     failures: int = 0
-    spent: CellRate = Factory(lambda: CellRate(-inf))
+    spent: CellRate = Factory(lambda: CellRate(-inf, -inf))
+
+
+@frozen(eq=False)
+class Look:
+    """The next look at a company: at its list for the sake of *pushes*, or at a single push."""
+
+    at: float
+    company: PolledCompany
+    pushes: Sequence[OpenPush]
+    by_list: bool
+
+
+def interval(age: float, count: int) -> float:
+    """Return the seconds until the next look at *count* pushes of this age."""
+    alone = max(min(0.2 + 0.5 * age, 2.0), 0.09 * age)
+    together = sqrt(2 * max(age, 0.05) * (1 + age / 2) / (HAZARD * count))
+    return min(alone, together)
 
 
 @define(eq=False)
 class Schedule:
     """When to look at which push, and at which company's list.
 
-    chance: Returns a number from 0 to 1, for jitter.
+    chance: Returns a number from 0 to 1, for the jitter of pauses.
     rate: Returns the requests per second that the service allows, if known.
-    slower: Factor of all pauses.
+    notified: Whether ends are notified, so that polls can wait for that.
     workers: Processes that poll for the same account; they share its budget.
+    wake: Called when `take` has to be asked sooner than it said.
+    pushes: What is followed, by key. left: What no longer is, the latest last.
     """
 
-    limits: PollLimits
     chance: Callable[[], float]
     rate: Callable[[], float | None]
-    slower: float
+    notified: bool
+    limits: PollLimits = PollLimits()
     workers: int = 1
+    wake: Callable[[], None] = lambda: None
     pushes: dict[str, OpenPush] = Factory(dict)
-    _left: OrderedDict[str, OpenPush] = Factory(OrderedDict)
+    left: OrderedDict[str, OpenPush] = Factory(OrderedDict)
     _companies: dict[str, PolledCompany] = Factory(dict)
+    _lanes: OrderedDict[tuple[str | None, str | None], Lane] = Factory(OrderedDict)
     _timers: list[tuple[float, int, PolledCompany]] = Factory(list)
-    _timers_set: int = 0
-    _durations: OrderedDict[Lane, deque[float]] = Factory(OrderedDict)
-    _spent: CellRate = Factory(lambda: CellRate(-inf))
+    _numbers: count[int] = Factory(count)
+    _spent: CellRate = Factory(lambda: CellRate(-inf, -inf))
 
     def reset(self) -> list[OpenPush]:
         """Follow nothing any more; return what was followed."""
         followed = list(self.pushes.values())
         self.pushes, self._companies, self._timers = {}, {}, []
-        self._left, self._spent = OrderedDict(), CellRate(-inf)
+        self.left, self._spent = OrderedDict(), CellRate(-inf, -inf)
         return followed
 
     # Pushes
@@ -172,38 +186,30 @@ class Schedule:
         """Follow push *key*, of which *operation* was last seen; it times out after *minutes*."""
         name = folded(key)
         if (push := self.pushes.get(name)) is None:
-            company = self._companies.get(company_id)
-            if company is None:
-                company = self._companies[company_id] = PolledCompany(company_id)
-            push = self._left.pop(name, None)  # waited for anew: on it goes by its own schedule
+            company = self._companies.setdefault(company_id, PolledCompany(company_id))
+            push = self.left.pop(name, None)  # waited for anew: on it goes by its own schedule
             if push is None or push.company is not company:
-                lane, due = NO_LANE, now
-                if operation is not None:
-                    lane = operation.data_connection_id, operation.data_type
-                    due += max(self.limits.floor, self._usual(lane)) * self.slower
-                push = OpenPush(key, name, company, company.followed, lane, now, now, due)
+                push = OpenPush(key, company, company.followed, now, now, now)
                 company.followed += 1
-                minutes = minutes or (operation.timeout_in_minutes if operation else None)
+                if operation is not None:
+                    push.lane = self._lane_of(operation)
+                    self.still_pending(push, now)
+                    minutes = minutes or operation.timeout_in_minutes
                 if minutes is not None:
                     push.looks.append(now + minutes * 60.0 + self.limits.after_deadline)
             self.pushes[name] = company.pushes[name] = push
-        push.exists |= operation is not None
-        self.look_by(push.company, push.due)
+        push.operation = push.operation or operation
+        self._look_by(push.company, push.due)
         return push
 
-    def forget(self, push: OpenPush, *, ends: bool = False) -> None:
-        """Follow a push no longer; unless it *ends*, its schedule is kept for later waits."""
-        company = push.company
-        del self.pushes[push.name], company.pushes[push.name]
-        if not company.pushes:  # the next to be followed may be tried at once
-            company.failures, company.paused_until = 0, -inf
-        if not ends:
-            self._left[push.name] = push
-            if len(self._left) > LEFT:
-                self._left.popitem(last=False)
-
-    def is_open(self, push: OpenPush) -> bool:
-        return self.pushes.get(push.name) is push
+    def forget(self, push: OpenPush) -> None:
+        """Follow a push no longer; its schedule or final state is kept for later waits."""
+        name = folded(push.key)
+        del self.pushes[name], push.company.pushes[name]
+        push.followers, push.trouble = (), None
+        self.left[name] = push
+        if len(self.left) > self.limits.remembered:
+            self.left.popitem(last=False)
 
     def look_before_end(self, push: OpenPush, wait: float, now: float) -> None:
         """Look at a push once more shortly before a wait of so many seconds ends."""
@@ -211,101 +217,132 @@ class Schedule:
         if wait >= max(1.0, self.limits.floor_share * (now - push.born)):
             at = now + wait - min(self.limits.before_end, wait / 4)
             push.looks = sorted((*push.looks, at))
-            self.look_by(push.company, at)
+            self._look_by(push.company, at)
 
-    def _usual(self, lane: Lane) -> float:
-        durations = self._durations.get(lane)
-        return FIRST_SHARE * median(durations) if durations and len(durations) > 7 else 0.0
+    def look_now(self, push: OpenPush, now: float) -> None:
+        """Look at a push, since it was notified of."""
+        later = [look for look in push.looks if look > now]
+        push.looks = sorted({*push.looks[:1], now, *later})
+        self._look_by(push.company, now)
 
-    def ended(self, push: OpenPush, at: float) -> None:
-        """Learn from a push that has ended by *at*."""
-        durations = self._durations.setdefault(push.lane, deque(maxlen=self.limits.durations))
-        durations.append(max(0.0, (push.seen + at) / 2 - push.born))
-        if len(self._durations) > 1000:
-            self._durations.popitem(last=False)
+    def was_read(self, push: OpenPush, began: float, now: float) -> None:
+        """Note that a push was read singly, or that this failed."""
+        was_looked_for = bool(push.looks) and push.looks[0] <= began
+        rest = self.limits.floor_notified if was_looked_for else self.limits.floor
+        push.polled = now  # it may have waited for its turn until now
+        push.rests_until = max(push.rests_until, now + rest)
+        push.looks = [look for look in push.looks if look > began]
+        push.due = began  # what has failed is read again as soon as the floors allow
 
     def still_pending(self, push: OpenPush, at: float) -> None:
         """Plan the next look at a push that was Pending at *at*."""
         push.seen = max(push.seen, at)
         push.looks = [look for look in push.looks if look > at] if push.looks else push.looks
-        age, limits = push.seen - push.born, self.limits
-        wait = limits.old_share * age if age >= limits.old else interval(age, 1)
-        wait = max(wait, self._usual(push.lane) - age) * (0.9 + 0.2 * self.chance())
-        push.due = push.seen + wait * self.slower * self.workers
+        age = push.seen - push.born
+        wait = max(interval(age, 1), push.lane.first_look - age)
+        push.due = push.seen + wait * self._slower
 
-    def next_at(self, push: OpenPush) -> float:
-        """Return when to read a push singly; no rule gets around the floors."""
+    def not_listed(self, push: OpenPush, now: float) -> None:
+        """Read a push singly, since a list lacks it, or what is wanted of it."""
+        push.unlisted, push.due = True, now
+
+    def ended(self, push: OpenPush, at: float) -> None:
+        """Learn from a push that has ended by *at*."""
+        durations, most = push.lane.durations, self.limits.durations
+        durations.append(max(0.0, (push.seen + at) / 2 - push.born))
+        if len(durations) > most:
+            durations.popleft()
+        if len(durations) >= most // 4:
+            push.lane.first_look = FIRST_SHARE * median(durations)
+
+    def _lane_of(self, operation: PushOperation) -> Lane:
+        name = operation.data_connection_id, operation.data_type
+        lane = self._lanes.setdefault(name, Lane())
+        if len(self._lanes) > self.limits.remembered:
+            self._lanes.popitem(last=False)
+        return lane
+
+    @property
+    def _slower(self) -> float:
+        return self.workers * (self.limits.slower_notified if self.notified else 1.0)
+
+    # Looks
+
+    def take(self, now: float) -> Look | float:
+        """Return a look that is due, its first request spent; or when there may be one."""
+        while self._timers:
+            at, _, company = self._timers[0]
+            if at != company.due:  # the company has another time by now
+                heappop(self._timers)
+                continue
+            if at <= now:
+                at = now + self._spent.wait(now, interval=self._interval)
+            if at > now:
+                return at
+            heappop(self._timers)
+            look = self._next_look(company, now)
+            if look.at <= now:
+                company.due = -inf
+                self.spend(company, now)
+                return look
+            self._plan(company, look.at)
+        return inf
+
+    def looked(self, company: PolledCompany, now: float) -> None:
+        """Plan when to look at a company next, at the end of a look."""
+        self._plan(company, self._next_look(company, now).at)
+
+    def _look_by(self, company: PolledCompany, at: float) -> None:
+        if at < company.due:
+            self._plan(company, at)
+
+    def _plan(self, company: PolledCompany, at: float) -> None:
+        company.due = at
+        if at < inf:
+            heappush(self._timers, (at, next(self._numbers), company))
+            if self._timers[0][2] is company:
+                self.wake()
+
+    def _next_look(self, company: PolledCompany, now: float) -> Look:
+        limits, can_list = self.limits, now >= company.unlisted_until
+        listed, others = list[OpenPush](), list[OpenPush]()
+        for one in company.pushes.values():
+            is_listed = can_list and not one.unlisted and one.born > now - limits.old
+            (listed if is_listed else others).append(one)
+        if len(listed) < limits.list_from:
+            listed, others = [], others + listed
+        list_at = self._list_at(company, listed) if listed else inf
+        reads = [(self._read_at(one, one.due), one) for one in others]
+        reads += [(self._read_at(one, inf), one) for one in listed if one.looks]
+
+        due = [one for at, one in reads if at <= now]
+        at, share = min([list_at, *(at for at, _ in reads)]), self._share
+        at = max(at, now + company.spent.wait(now, interval=1 / share, burst=share))
+        if list_at > now:
+            listed = [one for one in due if can_list and not one.unlisted]
+        if len(listed) >= limits.list_from:
+            return Look(at, company, listed, by_list=True)
+        # What has to be looked at goes first.
+        due.sort(key=lambda one: (not one.looks or one.looks[0] > now, one.due))
+        return Look(at, company, due[:1], by_list=False)
+
+    def _read_at(self, push: OpenPush, due: float) -> float:
+        """Return when to read a push singly that is *due* then; the floors hold for all of it."""
         limits = self.limits
-        if push.notified:
-            return max(push.polled + limits.floor, push.hurried + limits.floor_notified)
         floor = max(limits.floor, limits.floor_share * (push.polled - push.born))
-        at = max(push.due, push.polled + floor)
+        at = max(due, push.polled + floor)
         # Shortly before a look that has to be, no other is made.
         if push.looks and push.looks[0] < at + floor + limits.floor:
-            return max(push.looks[0], push.polled + limits.floor)
+            return max(push.looks[0], push.rests_until)
         return at
 
-    # Companies
-
-    def look_by(self, company: PolledCompany, at: float) -> None:
-        """Look at a company then, or earlier."""
-        if at < company.due:
-            company.due = at
-            self._timers_set += 1
-            heappush(self._timers, (at, self._timers_set, company))
-
-    def pop_due(self, now: float) -> PolledCompany | float:
-        """Return a company that has to be looked at, or when one has to be."""
-        timers = self._timers
-        while timers and timers[0][2].due != timers[0][0]:
-            heappop(timers)  # the company has another time by now
-        if not timers:
-            return inf
-        at = timers[0][0] if timers[0][0] > now else now + self._wait_for_rate(now)
-        if at > now:
-            return at
-        company = heappop(timers)[2]
-        company.due = inf
-        return company
-
-    def due(self, company: PolledCompany, now: float) -> tuple[list[OpenPush], list[OpenPush]]:
-        """Return the pushes for which to read the list, and those to read singly after that."""
-        together, singly = self._split(company, now)
-        due = [one for one in singly if self.next_at(one) <= now]
-        listed = [one for one in due if not one.unlisted]
-        if together and now >= self._list_at(company, together):
-            listed += together
-        elif len(listed) < self.limits.list_from or now < company.unlisted_until:
-            listed = []
-        return listed, sorted(due, key=lambda one: (not one.notified, one.due))
-
-    def plan(self, company: PolledCompany, now: float) -> None:
-        """Set when to look at a company next."""
-        together, singly = self._split(company, now)
-        times = [self.next_at(one) for one in singly]
-        if together:
-            times += [one.looks[0] for one in together if one.looks]
-            times.append(self._list_at(company, together))
-        if times:
-            self.look_by(company, max(min(times), now + 0.02, self.earliest(company, now)))
-
-    def _split(self, company: PolledCompany, now: float) -> tuple[list[OpenPush], list[OpenPush]]:
-        """Return the pushes that are looked at together, by a list, and the others."""
-        together, singly = list[OpenPush](), list[OpenPush]()
-        for one in company.pushes.values():
-            by_list = not (one.unlisted or one.notified) and one.born > now - self.limits.old
-            has_to = one.looks and one.looks[0] <= now
-            (together if by_list and not has_to else singly).append(one)
-        if len(together) < self.limits.list_from or now < company.unlisted_until:
-            return [], singly + together
-        return together, singly
-
-    def _list_at(self, company: PolledCompany, together: Sequence[OpenPush]) -> float:
-        oldest, some = together[0], together[-(len(together) // 4) - 1]
+    def _list_at(self, company: PolledCompany, pushes: Sequence[OpenPush]) -> float:
+        """Return when to list a company for the sake of *pushes*, of which a quarter is younger."""
+        oldest, some = pushes[0], pushes[-(len(pushes) // 4) - 1]
         since = max(company.listed, some.born)
-        wait = interval(since - some.born, min(len(together), 1000)) * self.slower * self.workers
-        left = self._usual(oldest.lane) - (since - oldest.born)
-        return since + max(wait, left, 1.0 / self.limits.per_company)
+        wait = interval(since - some.born, min(len(pushes), self.limits.crowd)) * self._slower
+        left = oldest.lane.first_look - (since - oldest.born)
+        return since + max(wait, left, 1 / self.limits.per_company)
 
     # Budgets
 
@@ -314,34 +351,29 @@ class Schedule:
         """Of a company's requests a second, what is this worker's."""
         return self.limits.per_company / self.workers
 
-    def earliest(self, company: PolledCompany, now: float) -> float:
-        """Return when the budgets, and what has failed, allow a request for a company."""
-        share = self._share
-        wait = company.spent.wait(now, interval=1 / share, burst=share)
-        return max(company.paused_until, now + max(wait, self._wait_for_rate(now)))
-
-    def _wait_for_rate(self, now: float) -> float:
-        if not (rate := self.rate()):
-            return 0.0
-        return self._spent.wait(now, interval=1 / (rate * self.limits.share_of_rate))
+    @property
+    def _interval(self) -> float:
+        """Seconds between two requests for all companies."""
+        rate = self.rate()
+        return 1 / (rate * self.limits.share_of_rate) if rate else 0.0
 
     def spend(self, company: PolledCompany, now: float) -> None:
+        """Take a request from the budgets."""
         share = self._share
         company.spent.reserve(1, now, interval=1 / share, burst=share)
-        if rate := self.rate():
-            self._spent.reserve(1, now, interval=1 / (rate * self.limits.share_of_rate))
+        self._spent.reserve(1, now, interval=self._interval)
 
-    def pause(self, company: PolledCompany, began: float, now: float, wait: float = 0.0) -> None:
-        """Poll a company later, since a poll that *began* then has failed."""
-        if began >= company.paused_until:  # else it is one of several that failed at once
-            company.failures += 1
-        company.paused_until = now + pause(
-            max(0, company.failures - 1),
+    def pause(self, company: PolledCompany, now: float, wait: float = 0.0) -> None:
+        """Poll a company later, since a poll has failed; *wait*: as the service says."""
+        seconds = pause(
+            company.failures,
             first=1.0,
             cap=self.limits.longest_pause,
             jitter=lambda limit: limit * (0.5 + 0.5 * self.chance()),
             floor=wait,
         )
+        company.failures += 1
+        company.spent.pause(now + seconds)
 
 
 def says_too_little(push: OpenPush, operation: PushOperation) -> bool:

@@ -85,7 +85,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "max(limits.floor, limits.floor_share * (push.polled - push.born))",
         "0.0",
         "budgets",
-        "Schedule.next_at",
+        "Schedule._read_at",
     ),
     "each worker has a company's whole budget": Fault(
         "_push/schedule.py",
@@ -103,10 +103,10 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a final state changes back": Fault(
         "_push/polling.py",
-        "self._finished.setdefault(folded(operation.key), operation)",
-        "self._finished.update({folded(operation.key): operation})",
+        "known is not None and known.end is not None",
+        "False",
         "poller",
-        "Polls.remember",
+        "Polls.follow",
     ),
     "a run reads on while nobody takes its outcomes": Fault(
         "_push/run.py",
