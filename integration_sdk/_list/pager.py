@@ -85,9 +85,8 @@ class Pager(Generic[T_co]):
 
     async def raw_pages(self) -> AsyncGenerator[list[bytes]]:
         """Iterate over the items of each page as bytes, for a pull."""
-        reading = self._read()
-        async with aclosing(reading.pages()) as pages:
-            async for _ in pages:
+        async with aclosing(self._read()) as reading:
+            while await reading.turn() is not None:
                 yield reading.take()
 
     def pages(self) -> AsyncGenerator[ListPage[T_co]]:
@@ -112,7 +111,7 @@ class Pager(Generic[T_co]):
         needed("pyarrow", "arrow", "arrow()")
         whole_number("rows", rows, 1, 2**31 - 1)
         one_of("numbers", numbers, ("decimal", "float"))
-        return _batches(self.raw(), rows, numbers)
+        return _batches(self._read(reader=RAW), rows, numbers)
 
     def __await__(self) -> Generator[Any, None, ListPage[T_co]]:
         """Return the first page."""
@@ -236,8 +235,8 @@ def _page(page: RawPage, results: list[T], cursor: str) -> ListPage[T]:
 
 
 async def _items(reading: Reading) -> AsyncGenerator[Any]:
-    async with aclosing(reading.pages()) as pages:
-        async for values in pages:
+    async with aclosing(reading):
+        while (values := await reading.turn()) is not None:
             while count := reading.left:
                 try:
                     for item in islice(values, count):
@@ -249,8 +248,8 @@ async def _items(reading: Reading) -> AsyncGenerator[Any]:
 
 
 async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
-    async with aclosing(reading.pages()) as pages:
-        async for values in pages:
+    async with aclosing(reading):
+        while (values := await reading.turn()) is not None:
             results: list[Any] = []
             reading.is_filling = True
             while count := reading.left:
@@ -263,18 +262,17 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
             yield _page(reading.opened.page, results, str(reading.cursor))
 
 
-async def _batches(
-    items: AsyncGenerator[bytes], rows: int, numbers: Numbers
-) -> AsyncGenerator[Any]:
+async def _batches(reading: Reading, rows: int, numbers: Numbers) -> AsyncGenerator[Any]:
     from integration_sdk._records.columns import Kinds, batch  # noqa: PLC0415 - an extra
 
     kinds: Kinds = {}
     waiting: list[bytes] = []
-    async with aclosing(items):
-        async for item in items:
-            waiting.append(item)
-            if len(waiting) == rows:
-                yield await asyncio.to_thread(batch, waiting, kinds, numbers)
-                waiting = []
+    async with aclosing(reading):
+        while await reading.turn() is not None:
+            while some := reading.take(rows - len(waiting)):
+                waiting += some
+                if len(waiting) == rows:
+                    yield await asyncio.to_thread(batch, waiting, kinds, numbers)
+                    waiting = []
         if waiting:
             yield await asyncio.to_thread(batch, waiting, kinds, numbers)

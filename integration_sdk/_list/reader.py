@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from math import inf
 from operator import length_hint
 from typing import Any, Final
 
@@ -90,7 +91,9 @@ class Reading:
     is_filling: bool = field(init=False, default=False)
     """Whether items are collected into a page, which is not handed out yet."""
     _items: Iterator[Raw] = field(init=False, default=iter(()))
-    _done: int = field(init=False, default=0)
+    _done: int = field(
+        init=False, default=Factory(lambda self: self.walk.start.done, takes_self=True)
+    )
     """Items of the list before the current page."""
     _counts: ListReport = Factory(ListReport)
     """Without the items of the current page."""
@@ -137,30 +140,31 @@ class Reading:
 
     # Reading
 
-    async def pages(self) -> AsyncGenerator[Iterator[Any]]:
-        """Yield for each page an iterator that decodes its items as they are taken."""
-        self._done = self.walk.start.done
-        following: str | None = self.walk.first()
+    async def turn(self) -> Iterator[Any] | None:
+        """Go to the next page; return what decodes its items as they are taken, or None at the end.
+
+        Not a generator: if two are nested, and both are garbage at once, both are closed at once.
+        """
         try:
-            while following is not None and self.report.items < self.limit:
-                page, query = await self._page(following)
-                opened = self.walk.opened(query, page)
-                self._turn_to(opened, query)
-                self._aim(opened, query)
-                self._top_up()
-                await asyncio.sleep(0)  # requests leave when the event loop runs
-                if self._counts.pages == 1:
-                    warn_if_legacy(self.request, self.request.replacement)
-                yield self.reader.values(self._items)
-                if opened.problem is not None and self.report.items < self.limit:
-                    raise opened.problem
-                following = opened.following
-            self._compare_with_total(following)
+            is_full = self.report.items >= self.limit
+            if self.opened.problem is not None and not is_full:
+                raise self.opened.problem
+            following = self.opened.following if self._counts.pages else self.walk.first()
+            if following is None or is_full:
+                self._compare_with_total(following)
+                return None
+            page, query = await self._page(following)
+            opened = self.walk.opened(query, page)
+            self._turn_to(opened, query)
+            self._aim(opened, query)
+            self._top_up()
+            await asyncio.sleep(0)  # requests leave when the event loop runs
+            if self._counts.pages == 1:
+                warn_if_legacy(self.request, self.request.replacement)
+            return self.reader.values(self._items)
         except IntegrationError as error:
             error.cursor = error.cursor or str(self.cursor)
             raise
-        finally:
-            await self._end()
 
     def _turn_to(self, opened: Opened, query: str) -> None:
         counts, past = self._counts, len(self.opened.raws)
@@ -179,10 +183,11 @@ class Reading:
         if is_end and isinstance(self.walk, Links) and total is not None and done < total:
             logger.warning("%s ended after %d of %d items", self.request, done, total)
 
-    def take(self) -> list[bytes]:
-        """Return what is left of the current page, undecoded."""
+    def take(self, most: float = inf) -> list[bytes]:
+        """Return what is left of the current page, undecoded; *most* so many items."""
         room = self.limit - self._counts.items - self.taken
-        return [bytes(raw) for raw in islice(self._items, int(min(length_hint(self._items), room)))]
+        count = int(min(length_hint(self._items), room, most))
+        return [bytes(raw) for raw in islice(self._items, count)]
 
     def recovered(self, error: Exception) -> list[Any]:
         """Return the item whose decoding raised *error* if only its text is broken.
@@ -297,7 +302,7 @@ class Reading:
                 **request.facts,
             ) from None
 
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
         """Cancel all requests, and wait until they have ended."""
         tasks = [task for _, task in self._ahead]
         self._cancel_ahead()

@@ -517,6 +517,25 @@ async def test_a_reading_that_ends_leaves_no_task(serve: Serve, by: str) -> None
     assert await companies.list(cursor=pager.cursor).collect() == ids(range(200, 1000))
 
 
+@pytest.mark.parametrize("how", ["__aiter__", "pages", "raw", "arrow"])
+async def test_a_reading_in_a_cycle_ends_in_silence(serve: Serve, how: str) -> None:
+    """A web server drops a request with its traceback, and all in it is finalized at once."""
+    said: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    companies = await serve(Records(after=lambda page: 0.01 if page < 3 else 100.0))
+    options = {"rows": 10} if how == "arrow" else {}
+    knot: list[Any] = [getattr(companies.list(), how)(**options)]
+    await anext(knot[0])
+    knot.append(knot)
+    assert others()
+
+    del knot
+    gc.collect()
+    await settle()
+
+    assert (others(), said) == (set(), [])
+
+
 async def test_iterators_are_generators(serve: Serve) -> None:
     """For `aclosing`."""
     pager: Any = (await serve(Records(items=3))).list()
