@@ -48,6 +48,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest, so that no process waits for another one's last test."""
+    items.sort(key=lambda item: "type_checkers" not in item.name)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A real PostgreSQL server, for those who ask for one."""

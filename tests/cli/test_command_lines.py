@@ -186,7 +186,6 @@ OPTIONS = [
     ("--update", "addresses: Array; Addresses"),
     ("--form", '"path": "addresses[].type"'),
     ("--schema", '"$schema": "https://json-schema.org/draft/2020-12/schema"'),
-    ("--class", "class Supplier:\n    supplier_name: str | None = None"),
 ]
 
 
@@ -194,7 +193,7 @@ OPTIONS = [
 async def test_options_are_shown(
     sandbox: Sandbox, books: Connection, flag: str, shown: str
 ) -> None:
-    """As a tree, as a form, as a schema, or as a class."""
+    """As a tree, as a form or as a schema."""
     lane = ["--company", books.company_id, "--connection", books.id]
 
     done = await here("options", "suppliers", *lane, *flag.split(), sandbox=sandbox)

@@ -11,15 +11,7 @@ import pytest
 from attrs import frozen
 
 from integration_sdk.sandbox import Connection, Sandbox
-from tests.support.cli_support import (
-    here,
-    invoice,
-    posts,
-    pushed,
-    resumed,
-    to,
-    written,
-)
+from tests.support.cli_support import here, invoice, posts, pushed, resumed, to, written
 
 pytestmark = pytest.mark.virtual_time
 GOOD = [json.dumps(invoice(number)) for number in range(4)]

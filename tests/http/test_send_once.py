@@ -78,7 +78,6 @@ async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> Non
 
     await asyncio.gather(send(0), send(1), send(11))
     assert ends == ["NotSent", "recorded", "NotSent", "AnswerLost"]
-    await session.aclose()
 
 
 def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> None:

@@ -320,7 +320,6 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
     assert calls[0].result().status == calls[2].result().status == 200
     stats = session.stats()
     assert (stats.in_flight, stats.waiting, stats.requests) == (0, 0, 3)
-    await session.aclose()
 
 
 # Loops and processes
@@ -374,7 +373,6 @@ async def test_every_call_ends_at_its_own_deadline() -> None:
 
     assert took == [50, 20, 20, 1000, 7, 90, 20]
     assert loop.time() == 1003
-    await session.aclose()
 
 
 async def test_a_session_that_nobody_closed_goes_with_its_last_reference() -> None:

@@ -205,9 +205,7 @@ FAULTS: dict[str, Connection] = {
 }
 ENDPOINTS: dict[str, Request] = {
     "list": read("/companies", params=(("page", "1"),), body_limit=2000),
-    "options": read("/companies/c/connections/n/options", company_id="c", body_limit=2000),
     "push": write("/companies/c/connections/n/push/invoices", company_id="c", body_limit=2000),
-    "update": write("/companies/c/push/invoices/1", method="PUT", body_limit=2000),
     "delete": write("/companies/c/push/invoices/1", method="DELETE", body=None, body_limit=2000),
 }
 OUTPUTS: dict[str, Callable[[BaseException], object]] = {
@@ -234,7 +232,7 @@ async def failure(session: Session, request: Request, options: CallOptions) -> B
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Every fault at every endpoint, looked at in every way: 0 sightings of the key."""
+    """Every fault of reads and writes, looked at in every way: 0 sightings of the key."""
     caplog.set_level(1)
     options = CallOptions(timeout=5, retry=QUICK)
     asyncio.get_running_loop().set_debug(True)

@@ -11,10 +11,7 @@ from yarl import URL
 
 from integration_sdk import Client
 from integration_sdk._http.credentials import check_proxy
-from integration_sdk.errors import (
-    ConfigurationError,
-    NotSent,
-)
+from integration_sdk.errors import ConfigurationError, NotSent
 from tests.support.network_support import as_a_proxy, of_the_server, trusting
 from tests.support.session_support import (
     KEY,

@@ -13,11 +13,7 @@ from attrs import evolve
 from integration_sdk import Client, RetryPolicy
 from integration_sdk._http import CallOptions
 from integration_sdk._http.requests import Request, Safety
-from integration_sdk.errors import (
-    AnswerLost,
-    MalformedResponse,
-    NotSent,
-)
+from integration_sdk.errors import AnswerLost, MalformedResponse, NotSent
 from tests.support.session_support import (
     KEY,
     ONE_CALL,

@@ -89,7 +89,6 @@ async def test_a_session_sends_again_what_the_table_says(request_: Request, is_o
         service = Fixed(Response(status=status, body=body))
         session = virtual_session(service)
         await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2, throttled_base=0)))
-        await session.aclose()
         sent[status] = service.times
 
     again = {

@@ -62,14 +62,6 @@ def test_the_urgent_go_first_and_none_waits_for_ever() -> None:
     assert len(order) == 64
 
 
-def test_companies_take_turns() -> None:
-    """A company with one request is served next to one with a thousand."""
-    single = asking("small", Priority.PUSH)
-    crowd = [asking("big", Priority.PUSH) for _ in range(1000)]
-
-    assert order_of(*line_behind(*crowd, single)).index(single) <= 1
-
-
 def test_the_order_stays_while_others_give_up() -> None:
     """First in, first out, whichever calls leave between them."""
     waiting = [asking("a") for _ in range(10_000)]
@@ -295,4 +287,3 @@ async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
         service.log.clear()
 
     assert not any(one() for one in kept)
-    await session.aclose()

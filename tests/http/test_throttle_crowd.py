@@ -17,12 +17,7 @@ from integration_sdk import Priority, RetryPolicy
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure
-from integration_sdk.errors import (
-    AnswerLost,
-    IntegrationError,
-    ServiceUnavailable,
-    TooManyRequests,
-)
+from integration_sdk.errors import AnswerLost, IntegrationError, ServiceUnavailable, TooManyRequests
 from tests.support.session_support import (
     Rule,
     Verdict,
@@ -138,7 +133,6 @@ async def test_a_crowd_loses_no_call(world: str) -> None:
     assert Counter(statuses) == {200: 1000}
     assert now() <= most_seconds
     assert session.stats().throttled == service.count(429) <= most_refused
-    await session.aclose()
 
 
 @pytest.mark.parametrize("lane", ["another company", "the same company, interactive"])
@@ -165,7 +159,6 @@ async def test_bulk_starves_no_other_call(lane: str) -> None:
     for task in pushing:
         task.cancel()
     await asyncio.gather(*pushing, return_exceptions=True)
-    await session.aclose()
 
 
 LOST = Failure(Phase.MAY_HAVE_LEFT, AnswerLost("lost"))
@@ -197,7 +190,6 @@ async def test_an_outage_is_not_made_worse(verdict: Verdict, back: float) -> Non
     assert service.sent() <= 1.1 * offered
     before, after = service.count(200, 5, 10) / 5, service.count(200, back, back + 3) / 3
     assert after >= 0.8 * before
-    await session.aclose()
 
 
 @pytest.mark.parametrize("begin", [0.0, 0.5])
@@ -214,7 +206,6 @@ async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
 
     assert service.sent(begin, begin + 0.2) <= session.stats().window + 10
     assert service.sent(begin + 0.2, 30) <= 30 / 1.0
-    await session.aclose()
 
 
 async def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
@@ -230,7 +221,6 @@ async def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
     await asyncio.gather(*(works() for _ in range(10)))
 
     assert service.count(200, 100, 150) >= 0.8 * service.count(200, 0, 50)
-    await session.aclose()
 
 
 @pytest.mark.parametrize(("processes", "told", "latency"), [(2, "1", 0.05), (4, None, 0.005)])
@@ -250,8 +240,6 @@ async def test_processes_share_a_limit(processes: int, told: str | None, latency
     assert sum(served) >= 0.95 * 100 * 40
     assert min(served) >= 0.5 * sum(served) / processes
     assert service.count(429) <= 0.05 * sum(served)
-    for session in sessions:
-        await session.aclose()
 
 
 @pytest.mark.parametrize(
@@ -275,7 +263,6 @@ async def test_one_refused_company_holds_up_no_other(
 
     assert sum(served[company] for company in "bcde") >= 0.9 * 5600
     assert service.count(429) <= 500
-    await session.aclose()
 
 
 @pytest.mark.parametrize("answer", [(429, {"Retry-After": "1"}), (429, {}), (503, {})])
@@ -293,7 +280,6 @@ async def test_calls_behind_a_refused_company_are_not_paced(
     assert now() <= 7
     for task in refused:
         task.cancel()
-    await session.aclose()
 
 
 # Retry-After
@@ -325,7 +311,6 @@ async def test_retry_after_is_a_floor(headers: dict[str, str], seconds: float, s
     assert max(seconds, 0.05) <= second - first <= max(1.0, 1.03 * seconds) + 0.01
     assert response.attempts == 2
     assert response.waited == pytest.approx(second - first, abs=0.01)
-    await session.aclose()
 
 
 @pytest.mark.parametrize("told", ["61", "1e300", FUTURE])
@@ -347,7 +332,6 @@ async def test_a_wait_past_the_deadline_ends_at_once(
     error: Any = caught.value
     assert (error.attempts, error.correlation_id) == (0, "c-1")
     assert error.retry_at is not None
-    await session.aclose()
 
 
 # Settings
@@ -362,7 +346,6 @@ async def test_a_fixed_rate_is_kept() -> None:
 
     assert all(service.sent(at, at + 1) <= 56 for at in range(4))
     assert 3.8 <= now() <= 4.1
-    await session.aclose()
 
 
 async def test_no_pause_that_cannot_fit() -> None:
@@ -374,4 +357,3 @@ async def test_no_pause_that_cannot_fit() -> None:
     with pytest.raises(AnswerLost):
         await session.send(read(), patient)
     assert now() == pytest.approx(1.0)
-    await session.aclose()

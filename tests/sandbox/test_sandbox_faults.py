@@ -180,16 +180,6 @@ def test_a_fault_that_means_nothing_is_refused(
     assert list(faults) == []
 
 
-def test_a_listed_fault_that_cannot_be_is_named() -> None:
-    """In a file or posted, as in Python; none of the list is set."""
-    faults = Sandbox(invoices=0).faults
-    good, bad = {"fault": "latency", "seconds": 1}, {"fault": "status", "code": 42}
-    with pytest.raises(ValueError, match="fault 2: code cannot be 42: Expected `int` >= 200"):
-        faults.add_listed(json.dumps([good, bad]).encode())
-
-    assert list(faults) == []
-
-
 def test_the_reference_names_every_fault_and_its_arguments() -> None:
     """As an editor does, by the signatures of the methods."""
     page = files("integration_sdk").joinpath("docs/reference/sandbox.md").read_text()

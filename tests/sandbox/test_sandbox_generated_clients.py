@@ -188,16 +188,3 @@ async def test_pushes_are_made_and_watched(connection: int) -> None:
     assert ends == (["Pending", "TimedOut"] if connection == 2 else ["Success", "Success"])
     assert reads(OPERATION, one) == operations[1]
     assert reads(OPERATION, changed)["pushOperationKey"] == operations[0]["pushOperationKey"]
-
-
-async def test_a_null_says_nothing() -> None:
-    """What a client writes as null is as if it were absent, for the strictest of platforms."""
-    odd = INVOICE.replace(b'"salesOrderRefs":null', b'"salesOrderRefs":[]')
-    async with published() as http:
-        quiet = await sent(http, f"POST {http.at(1)}/push/invoices", INVOICE, by=ACCOUNTING)
-        wrong = await sent(http, f"POST {http.at(3)}/push/invoices", odd, by=ACCOUNTING)
-        http.sandbox.clock.advance(minutes=1)
-        failed = await http.pushed(wrong.body)
-
-    assert quiet.body["validation"] == {"errors": None, "warnings": None}
-    assert failed["validation"]["errors"][0]["itemId"] == "salesOrderRefs"

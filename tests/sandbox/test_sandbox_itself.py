@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from datetime import UTC, datetime
 from typing import Any
@@ -49,12 +48,12 @@ async def test_pushes_end_without_anybody_asking() -> None:
 async def test_the_clock_follows_its_loop() -> None:
     """The service's time runs with the loop's, here a virtual one, and stands while stopped.
 
-    10,000 open pushes cost nothing, no task each: a day is one call of advance().
+    1,000 open pushes cost nothing, no task each: a day is one call of advance().
     """
     starts = datetime(2024, 1, 1)  # noqa: DTZ001 - read as UTC
     async with serving(starts=starts, push_seconds=(3600, 7200), remember=0) as http:
         clock, tasks = http.sandbox.clock, len(asyncio.all_tasks())
-        for _ in range(10_000):
+        for _ in range(1_000):
             http.sandbox.push(http.connection(), "items", {"code": "x"})
         assert len(asyncio.all_tasks()) == tasks
         await asyncio.sleep(3600)
@@ -62,7 +61,7 @@ async def test_the_clock_follows_its_loop() -> None:
         pending = (await http.get(f"{http.company}/push", query="status=Pending")).body
     await asyncio.sleep(3600)
 
-    assert 4_500 < pending["totalResults"] < 5_500
+    assert 400 < pending["totalResults"] < 600
     assert clock.now() == starts.replace(tzinfo=UTC).timestamp() + 5400
     with pytest.raises(ValueError, match="negative"):
         clock.advance(seconds=-1)
@@ -80,25 +79,6 @@ async def test_times_are_written_as_the_service_does() -> None:
     assert http.first.body()["created"] == "2024-02-29T12:00:00.123Z"
     assert refused.headers["Date"] == "Thu, 29 Feb 2024 12:00:00 GMT"
     assert refused.headers["Retry-After"] == "Thu, 29 Feb 2024 12:00:11 GMT"
-
-
-async def test_it_remembers_what_it_saw() -> None:
-    """requests: method, path, query, headers, status, body, time; newest last."""
-    async with serving() as http:
-        await http.get("/companies", page=1)
-        await http.post(f"{http.at()}/push/invoices", DELIVERY, timeoutInMinutes=5)
-        first, second = http.sandbox.requests
-        counted = [("POST", "/push/", None), (None, "/companies", 200), ("GET", "/push/", None)]
-        counts = [http.sandbox.count(*which) for which in counted]
-        http.sandbox.requests.clear()
-
-        assert (http.sandbox.count(), http.sandbox.served) == (0, 2)
-    assert (first.method, first.path, first.status) == ("GET", "/companies", 200)
-    assert first.query == {"page": "1"}
-    assert first.headers["authorization"].startswith("Basic ")
-    assert (json.loads(second.body), second.query) == (DELIVERY, {"timeoutInMinutes": "5"})
-    assert second.at >= first.at
-    assert counts == [1, 2, 0]
 
 
 ODD = """

@@ -32,8 +32,9 @@ class Fault(NamedTuple):
     def sown(self, text: str) -> str:
         """Return the module *text* with the fault; AssertionError unless it has *old* once."""
         place = _function(ast.parse(text), self.function)
-        old = ast.dump(_parsed(self.old))
-        found = [node for node in ast.walk(place) if ast.dump(node) == old]
+        old = _parsed(self.old)
+        alike = (node for node in ast.walk(place) if type(node) is type(old))
+        found = [node for node in alike if ast.dump(node) == ast.dump(old)]
         assert len(found) == 1, f"{self.file} {self.function}: {len(found)} times {self.old!r}"
         start, end = _span(text, found[0])
         return text[:start] + self.new + text[end:]

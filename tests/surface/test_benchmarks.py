@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,7 @@ from attrs import evolve
 from benchmarks import __main__ as command
 from benchmarks import _answers, pushing, scale
 from benchmarks._answers import ask, summary
-from benchmarks._contenders import ContenderFailedError, in_turn
 from benchmarks._question import Figure, Goal, Pick, Question, Row, Rows
-from benchmarks.peers import _frame
 from integration_sdk.testing import run_virtual
 
 
@@ -113,36 +109,6 @@ def test_an_answer_is_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
         _answers.END,
         "after",
     ]
-
-
-# Turns
-
-
-def test_contenders_take_turns() -> None:
-    """Rounds begin with another one each; one that fails is asked once and keeps its row."""
-    turns: list[str] = []
-
-    def turn(name: str) -> Mapping[str, float]:
-        turns.append(name)
-        if name == "c":
-            raise ContenderFailedError("no such package")
-        return {"s": float(len(turns))}
-
-    first, second, failed = in_turn("x", {name: partial(turn, name) for name in "abc"}, rounds=2)
-
-    assert turns == ["a", "b", "c", "b", "a"]
-    assert first.figures["s"].values == (1.0, 5.0)
-    assert second.figures["s"].values == (2.0, 4.0)
-    assert (failed.figures, failed.note) == ({}, "did not run: no such package")
-
-
-def test_a_stall_counts_for_as_long_as_it_lasts() -> None:
-    """A stall of 10 ms hides ticks that would have been late as well: they count."""
-    figures = _frame.stall_figures([0.010] + [0.0] * 90)
-
-    assert figures["worst_ms"] == pytest.approx(10)
-    assert figures["p99_ms"] == pytest.approx(9)
-    assert _frame.stall_figures([]) == {}
 
 
 # Miniature runs
