@@ -21,24 +21,19 @@ async def test_options_describe_the_object_to_push() -> None:
 
     Options belong to "the company's connection and data type".
     """
+    path = "dataTypes/{}/options/POST"
     async with serving() as http:
-        path = "dataTypes/{}/options/POST"
         invoices = (await http.get(f"{http.at()}/{path.format('invoices')}")).body
-        others = f"{http.at(1)}/{path.format('journalEntries')}"
-        assert (await http.get(others)).status == 404  # Swiftbooks takes none
+        others = await http.get(f"{http.at(1)}/{path.format('journalEntries')}")
 
+    assert others.status == 404  # Swiftbooks takes none
     assert (invoices["type"], invoices["required"]) == ("Object", False)
-    properties, left = invoices["properties"], [invoices]
-    for described in left:
-        assert {"type", "displayName", "description", "required"} <= described.keys()
-        left += described.get("properties", {}).values()
-    assert len(left) > 30
+    properties = invoices["properties"]
     assert properties["issueDate"]["required"] is True
     choice = {"value": "Draft", "type": "String", "displayName": "Draft"}
     assert properties["status"]["options"][0] == choice
     (warning,) = properties["invoiceNumber"]["validation"]["warnings"]
-    assert warning.keys() == {"field", "details"}
-    assert warning["field"] == "invoiceNumber"
+    assert (warning.keys(), warning["field"]) == ({"field", "details"}, "invoiceNumber")
 
 
 # Push operation, states
@@ -169,14 +164,10 @@ async def test_money_comes_back_digit_for_digit() -> None:
     sent = b'{"customerRef":{"id":"c"},"issueDate":"2024-01-01","status":"Draft","lineItems":[%b]}'
     async with serving() as http:
         reply = await http.call("POST", f"{http.at(1)}/push/invoices", data=sent % line)
-
         failed = await http.post(f"{http.at(1)}/push/invoices", {})
 
-    assert (reply.body["status"], failed.body["status"], failed.status) == (
-        "Success",
-        "Failed",
-        200,
-    )
+    assert (reply.body["status"], failed.body["status"]) == ("Success", "Failed")
+    assert failed.status == 200
     assert line.decode() in reply.text
     assert reply.body["data"]["lineItems"][0]["unitAmount"] == Decimal("12345678901234567.89")
 

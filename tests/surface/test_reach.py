@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, Dialect, errors
+from integration_sdk import Client, Company, Dialect, errors
 from tests.support.virtual_service import Answer, Asked, Service
 
 pytestmark = pytest.mark.virtual_time
@@ -153,6 +154,59 @@ def test_transactions_of_legacy_accounts_cannot_be_pushed() -> None:
     account = Client("key", "https://x.example").company("c").legacy_bank_accounts
     with pytest.raises(errors.ConfigurationError, match="bank_accounts"):
         asyncio.run(account.transactions("a").push({}))
+
+
+# The legacy bank endpoints: "Versioning", rule 2; "Other rules", rule 4
+
+REMOVED: dict[str, Any] = {
+    "statusCode": 404,
+    "service": "ClientApi",
+    "error": "NotFound",
+    "correlationId": "7f3a",
+    "canBeRetried": "Unknown",
+    "detailedErrorCode": 0,
+}
+LEGACY: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "list": lambda company: company.legacy_bank_accounts.list().collect(),
+    "page": lambda company: company.legacy_bank_accounts.list(),
+    "get": lambda company: company.legacy_bank_accounts.get("a"),
+    "transactions": lambda company: company.legacy_bank_accounts.transactions("a").list().collect(),
+    "data": lambda company: company.data("bankAccounts").list().collect(),
+}
+
+
+@pytest.mark.parametrize("name", LEGACY)
+async def test_a_legacy_call_that_still_works_names_its_replacement(name: str) -> None:
+    """It warns in the line that made the call, however many pages there are."""
+    page = PAGE | {"results": [{}], "_links": {"next": {"href": "?after=1"}}}
+    asked = Service(answer=lambda one: Answer.of(page if "page" in one.params else PAGE))
+    async with asked.client() as client:
+        with pytest.warns(DeprecationWarning, match="is a legacy endpoint") as caught:
+            await LEGACY[name](client.company("c"))
+
+    end = "bankAccounts/a/bankTransactions" if name == "transactions" else "bankAccounts"
+    assert [warning.filename for warning in caught] == [__file__]
+    assert f"/connections/{{connectionId}}/data/{end}" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("error", "retried", "detail", "legacy"),
+    list(product(("NotFound", "NotFound: no company", None), ("Unknown", None), (0, 7), "yn")),
+)
+async def test_only_the_documented_body_on_a_legacy_path_means_removed(
+    error: str | None, retried: str | None, detail: int, legacy: str
+) -> None:
+    """ "The error body (error text NotFound, canBeRetried Unknown, detailedErrorCode 0)"."""
+    content = REMOVED | {"error": error, "canBeRetried": retried, "detailedErrorCode": detail}
+    async with service(content, status=404).client() as client:
+        with pytest.raises(errors.NotFound) as told:
+            await (LEGACY["page"] if legacy == "y" else Company.get)(client.company("c"))
+
+    documented = content == REMOVED and legacy == "y"
+    assert type(told.value) is (errors.EndpointRemoved if documented else errors.NotFound)
+    if isinstance(told.value, errors.EndpointRemoved):
+        assert told.value.replacement == "/companies/c/connections/{connectionId}/data/bankAccounts"
+        assert told.value.replacement in str(told.value)
 
 
 # Bytes and headers
