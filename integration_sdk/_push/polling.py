@@ -75,11 +75,10 @@ class Polls:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begin_anew()
 
-    def _begin_anew(self) -> list[OpenPush]:
+    def _begin_anew(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self._wake, self._running = asyncio.Event(), 0
-        self.schedule.wake = self._wake.set
-        return self.schedule.reset()
+        self.schedule.reset(self._wake.set)
 
     # Waiting
 
@@ -122,7 +121,7 @@ class Polls:
             self.look_before(key, timeout)
         try:
             async with asyncio.timeout(timeout):
-                return await future
+                return push.end or await future
         except TimeoutError:
             name, waited, why = f"push {key}", timeout or 0.0, push.trouble
             error = outcomes.wait_expired(name, waited, operation=push.operation, trouble=why)
@@ -224,7 +223,7 @@ class Polls:
                             await self._wake.wait()
                 self._task = None  # who follows a push from now on starts another
         except asyncio.CancelledError:
-            self._end_all(ClientClosed(CLOSED))
+            self._give_up(ClientClosed(CLOSED))
             raise
         except Exception as crash:
             cause = crash.exceptions[0] if isinstance(crash, ExceptionGroup) else crash
@@ -233,11 +232,11 @@ class Polls:
             )
             error.__cause__ = cause
             logger.exception("%s", error)
-            self._end_all(error)
+            self._give_up(error)
 
-    def _end_all(self, error: IntegrationError) -> None:
-        for push in self._begin_anew():
-            _call(push.key, push.followers, error)
+    def _give_up(self, error: IntegrationError) -> None:
+        self._lose(self.schedule.pushes.values(), error)
+        self._begin_anew()
 
     async def _look(self, look: Look) -> None:
         company = look.company
@@ -312,13 +311,18 @@ class Polls:
 
     def _tell(self, push: OpenPush, operation: PushOperation, began: float) -> None:
         """Tell the followers of a push its state, if there are any left."""
-        followers, push.operation, push.trouble = push.followers, operation, None
+        push.operation, push.trouble = operation, None
         if not operation.is_final:
             self.schedule.still_pending(push, began)
-        elif followers:
+            _call(push.key, push.followers, operation)
+        elif push.followers:
             self.schedule.ended(push, began)
-            self._forget(push)
-        _call(push.key, followers, operation)
+            self._end(push, operation)
+
+    def _end(self, push: OpenPush, what: Seen) -> None:
+        followers = push.followers
+        self._forget(push)
+        _call(push.key, followers, what)
 
     def _failed(self, look: Look, error: IntegrationError) -> None:
         """Poll on, later or in another way, unless that is in vain."""
@@ -350,9 +354,8 @@ class Polls:
     def _lose(self, pushes: Iterable[OpenPush], error: IntegrationError) -> None:
         """Stop following *pushes*, and give each follower a copy of *error*."""
         for push in list(pushes):
-            if followers := push.followers:
-                self._forget(push)
-                _call(push.key, followers, error)
+            if push.followers:
+                self._end(push, error)
 
 
 def _now() -> float:

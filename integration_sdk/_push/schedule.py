@@ -148,7 +148,6 @@ class Schedule:
     rate: Returns the requests per second that the service allows, if known.
     notified: Whether ends are notified, so that polls can wait for that.
     workers: Processes that poll for the same account; they share its budget.
-    wake: Called when `take` has to be asked sooner than it said.
     pushes: What is followed, by key. left: What no longer is, the latest last.
     """
 
@@ -157,7 +156,6 @@ class Schedule:
     notified: bool
     limits: PollLimits = PollLimits()
     workers: int = 1
-    wake: Callable[[], None] = lambda: None
     pushes: dict[str, OpenPush] = Factory(dict)
     left: OrderedDict[str, OpenPush] = Factory(OrderedDict)
     _companies: dict[str, PolledCompany] = Factory(dict)
@@ -165,13 +163,12 @@ class Schedule:
     _timers: list[tuple[float, int, PolledCompany]] = Factory(list)
     _numbers: count[int] = Factory(count)
     _spent: CellRate = Factory(lambda: CellRate(-inf, -inf))
+    _wake: Callable[[], None] = lambda: None
 
-    def reset(self) -> list[OpenPush]:
-        """Follow nothing any more; return what was followed."""
-        followed = list(self.pushes.values())
+    def reset(self, wake: Callable[[], None]) -> None:
+        """Follow nothing any more; *wake* is called when `take` has to be asked sooner."""
         self.pushes, self._companies, self._timers = {}, {}, []
-        self.left, self._spent = OrderedDict(), CellRate(-inf, -inf)
-        return followed
+        self.left, self._spent, self._wake = OrderedDict(), CellRate(-inf, -inf), wake
 
     # Pushes
 
@@ -301,7 +298,7 @@ class Schedule:
         if at < inf:
             heappush(self._timers, (at, next(self._numbers), company))
             if self._timers[0][2] is company:
-                self.wake()
+                self._wake()
 
     def _next_look(self, company: PolledCompany, now: float) -> Look:
         limits, can_list = self.limits, now >= company.unlisted_until

@@ -91,7 +91,7 @@ async def test_a_late_waiter_gets_the_known_result(connect: Connect) -> None:
     first, *_, last = await wait_for_many(client, service, 4200)
     asked = service.count()
 
-    assert await wait_for(client, last.key) is last
+    assert await wait_for(client, last.key, timeout=0.0) is last
     assert service.count() == asked
     assert (await wait_for(client, first.key)).status is PushStatus.SUCCESS
     assert service.count() > asked
@@ -223,6 +223,16 @@ async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh(connec
     assert (await client.wait(many[0].key, company_id="c-0")).status is PushStatus.SUCCESS
 
 
+async def test_a_bug_that_passes_leaves_its_pushes_to_the_next_poll(connect: Connect) -> None:
+    """Two polls of a company may fail so, such as in a middleware."""
+    bugs: list[BaseException] = [ZeroDivisionError("a bug")] * 2
+    client = await connect(
+        service := Service(), middlewares=[breaking(lambda _: bugs.pop() if bugs else None)]
+    )
+    assert (await wait_for(client, held(service))).status is PushStatus.SUCCESS
+    assert not bugs
+
+
 async def told_why(client: Client, one: Held) -> type[Exception]:
     """Wait for *one*; return the error that the wait ends with."""
     with pytest.raises((ClientClosed, PushError)) as caught:
@@ -313,7 +323,25 @@ async def test_the_services_word_on_when_to_come_back_counts(connect: Connect, s
     assert later >= earlier + 30
 
 
+async def test_an_outage_is_polled_through_with_pauses_of_a_minute(connect: Connect) -> None:
+    """What ended meanwhile is known a minute after the service is back."""
+    service = Service(lambda _: 1.0)
+    service.answer = lambda _: refusal(500) if now() < 1000 else None
+    await wait_for(await connect(service), held(service))
+    assert service.count() < 40
+    assert now() < 1000 + 65
+
+
 # Lists that lack something
+
+
+async def test_a_list_that_was_refused_is_tried_again(connect: Connect) -> None:
+    """After a minute of single reads."""
+    service = Service(lambda _: 100.0)
+    service.answer = lambda call: refusal(405) if call.kind == "list" and now() < 50 else None
+    await wait_for_many(await connect(service), service, 5)
+    first, second, *_ = service.times("list")
+    assert second - first == pytest.approx(60, abs=5)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from benchmarks.polling import Measured, Takes, jain, measure
 from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
-from tests.support.budget_support import reads, unseen
+from tests.support.budget_support import reads, small_pages, unseen
 from tests.support.push_support import Journal, coordinator, pushed, request, requests
 from tests.support.virtual_service import Fault, Service, refusal
 
@@ -81,7 +81,68 @@ def test_the_choice_of_list_or_single_is_never_much_worse_than_the_better(count:
     assert count < 40 or chosen.polls < singly.polls / 4
 
 
+def test_what_a_lane_usually_takes_saves_the_first_looks() -> None:
+    """Of pushes that come one after the other and take as long, later ones cost half as much."""
+    seen = measure(10, 1, lambda _: 60.0, arrivals=[(100.0 * number, 0) for number in range(10)])
+    polls = [asked.at for asked in seen.service.log if asked.kind == "get"]
+    first, last = (sum(at <= poll < at + 100 for poll in polls) for at in (0.0, 900.0))
+
+    assert last <= first / 2
+
+
 # Many at once
+
+
+async def polled(count: int, companies: int, seconds: float, **options: Any) -> Service:
+    """Wait for so many pushes for a while, and return the service that was asked."""
+    service = Service(lambda _: math.inf, **options)
+    held = [service.add(f"c-{number % companies}") for number in range(count)]
+    async with service.client() as client:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(
+                    *(client.wait(one.key, company_id=one.company) for one in held)
+                )
+    return service
+
+
+@virtual
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+async def test_from_three_open_pushes_on_a_list_is_read(count: int) -> None:
+    """One or two are read singly."""
+    service = await polled(count, 1, 60.0)
+    assert bool(service.count("list")) is (count >= 3)
+    assert bool(service.count("get")) is (count < 3)
+
+
+@virtual
+async def test_of_a_list_three_pages_are_read() -> None:
+    """What these lack is read singly."""
+    service = await polled(20, 1, 5.0, faults=[small_pages])
+    pages = {asked.params["page"] for asked in service.log if asked.kind == "list"}
+    assert pages == {"1", "2", "3"}
+    assert service.count("get")
+
+
+@virtual
+async def test_sixteen_companies_are_polled_at_once() -> None:
+    """However many are due, and however slow the service is."""
+    at_once = set[int]()
+    note = reads(lambda _: at_once.add(service.in_flight), "get")
+    service = Service(lambda _: 30.0, [note], latency=3.0)
+    held = [service.add(f"c-{number}") for number in range(40)]
+    async with service.client() as client:
+        await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in held))
+
+    assert max(at_once) == 16
+
+
+@pytest.mark.long
+@virtual
+async def test_three_thousand_are_not_listed_more_often_than_a_thousand() -> None:
+    """Such a list is long, and its end is soon seen anyhow."""
+    most, more = [(await polled(count, 1, 30.0)).count("list") for count in (1000, 3000)]
+    assert more <= 1.1 * most
 
 
 async def delay_of(service: Service, pushes: Coordinator, number: int) -> float:
