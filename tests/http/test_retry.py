@@ -22,17 +22,13 @@ JITTERS = st.floats(0, 1, exclude_max=True)
 # Policy and pauses
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"attempts": 0},
-        {"attempts": 2.5},
-        {"attempts": True},
-        {"base": -1},
-        {"throttled_base": -0.1},
-        {"cap": float("nan")},
-    ],
-)
+WRONG: list[dict[str, Any]] = [
+    *({"attempts": 0}, {"attempts": 2.5}, {"attempts": True}, {"base": -1}),
+    *({"throttled_base": -0.1}, {"cap": float("nan")}),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_policy_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
     """The error names the setting and what would do."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
@@ -122,13 +118,7 @@ def test_the_quota_is_read_in_every_form() -> None:
     moment = datetime.fromtimestamp(NOW + 60, UTC)
     forms = [str(int(NOW + 60)), "60", "60.0", moment.isoformat()]
     for form in forms:
-        quota = read_quota(
-            {
-                "X-Rate-Limit-Limit": "1000",
-                "X-Rate-Limit-Remaining": "0",
-                "X-Rate-Limit-Reset": form,
-            },
-            NOW,
-        )
+        said = {"Limit": "1000", "Remaining": "0", "Reset": form}
+        quota = read_quota({f"X-Rate-Limit-{name}": text for name, text in said.items()}, NOW)
         assert quota is not None
         assert (quota.limit, quota.remaining, quota.reset) == (1000, 0, moment)

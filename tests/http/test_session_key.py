@@ -127,10 +127,7 @@ def accepts(key: str) -> Connection:
 async def test_a_key_is_asked_for_once_and_again_after_a_401() -> None:
     """A crowd of first calls asks once; after a 401 all go on with the new key, writes too."""
     asked, source = keys("one", "two")
-    async with (
-        raw_server(accepts("two")) as server,
-        session_on(server, api_key=source) as session,
-    ):
+    async with raw_server(accepts("two")) as server, session_on(server, api_key=source) as session:
         requests = [read(), write(), read(), write()]
         answers = await asyncio.gather(*(session.send(one, ONE_CALL) for one in requests))
         answers.append(await session.send(read(), ONE_CALL))
@@ -162,10 +159,7 @@ async def test_a_source_that_fails_fails_the_call() -> None:
             raise LookupError("the vault is sealed")
         return "good"
 
-    async with (
-        raw_server(accepts("good")) as server,
-        session_on(server, api_key=source) as session,
-    ):
+    async with raw_server(accepts("good")) as server, session_on(server, api_key=source) as session:
         with pytest.raises(NotSent, match="LookupError") as failed:
             await session.send(read(), ONE_CALL)
         assert str(failed.value.__cause__) == "the vault is sealed"

@@ -88,10 +88,7 @@ async def closes_at_once(peer: Peer) -> None:
 )
 async def test_what_a_proxy_does_not_let_through_was_not_sent(serve: Connection, why: str) -> None:
     """Nothing of a push has left when the tunnel fails, however it does, so it is no doubt."""
-    async with (
-        raw_server(serve) as proxy,
-        session_on(SERVICE, proxy=proxy.base_url) as session,
-    ):
+    async with raw_server(serve) as proxy, session_on(SERVICE, proxy=proxy.base_url) as session:
         error = await reply_of(session, write())
 
     assert isinstance(error, NotSent)

@@ -104,27 +104,17 @@ async def test_what_is_sent_is_this_and_no_more(name: str, base_path: str) -> No
     assert body == (request.body or b"")
 
 
-async def test_what_precedes_an_answer_is_not_the_answer() -> None:
-    """100 and 103 are skipped, and the connection is used again."""
-    hints = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
-    serve = always(hints + answer(body=b'{"a": 1}'))
-    async with raw_server(serve) as server, session_on(server) as session:
-        for _ in range(3):
-            response = await session.send(read(), ONE_CALL)
-            assert (response.status, response.body) == (200, b'{"a": 1}')
-    assert server.connections == 1
-
-
 @pytest.mark.parametrize(
     ("reply", "connections"),
     [
         (answer(), 1),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + answer(), 1),
         (answer(Connection="close"), 3),
         (answer().replace(b"HTTP/1.1", b"HTTP/1.0"), 3),
         (answer(500, b"x" * 200_000), 3),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", 3),
     ],
-    ids=["kept", "closed by the service", "HTTP 1.0", "not read to its end", "switched"],
+    ids=["kept", "hints", "closed by the service", "HTTP 1.0", "not read to its end", "switched"],
 )
 async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections: int) -> None:
     """One with anything left to read never is."""

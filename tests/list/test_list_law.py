@@ -151,11 +151,7 @@ def test_what_comes_is_what_a_follower_reads(
     st.lists(st.integers(0, 12), max_size=4),
 )
 def test_any_place_is_one_to_go_on_from(
-    world: World,
-    page_sizes: tuple[int, int | None],
-    way: str,
-    chance: Random,
-    stops: list[int],
+    world: World, page_sizes: tuple[int, int | None], way: str, chance: Random, stops: list[int]
 ) -> None:
     """Runs that stop anywhere, among mishaps, and go on from their cursors, read the list once.
 

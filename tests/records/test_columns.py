@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from integration_sdk import Client
 from integration_sdk._records.columns import Kinds, names, table
 from integration_sdk.errors import ConfigurationError
-from integration_sdk.sandbox import Sandbox
 
 NUMBERS = [
     *["1", "0", "-7", "8.0", "1e3", "1E+5", "1e-7", "1.50", "12345678901234567.89", "-0", "0e-99"],
@@ -148,22 +147,17 @@ def test_many_fields_and_keys() -> None:
 # Of a list
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    async with (
-        Sandbox(companies=1, invoices=2_500) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as connected,
-    ):
-        yield connected
+of_2500 = pytest.mark.integration_sandbox(companies=1, invoices=2_500)
 
 
 @pytest.fixture
-async def invoices(client: Client) -> Any:
-    company = await client.companies.list().first()
-    assert company is not None
-    return client.company(company["id"]).data("invoices").list(page_size=1000, numbers="decimal")
+async def invoices(integration_client: Client) -> Any:
+    company = await integration_client.companies.list().one()
+    invoices = integration_client.company(company["id"]).data("invoices")
+    return invoices.list(page_size=1000, numbers="decimal")
 
 
+@of_2500
 async def test_a_list_in_batches(invoices: Any) -> None:
     """Of as many rows as asked for; the cursor is behind each."""
     expected = [(one["id"], one["totalAmount"]) for one in await invoices.collect()]
@@ -179,6 +173,7 @@ async def test_a_list_in_batches(invoices: Any) -> None:
     assert list(found) == expected
 
 
+@of_2500
 async def test_doubles_to_compute_with(invoices: Any) -> None:
     """Pandas has quantiles and products of them; other kinds of numbers are refused."""
     with pytest.raises(ConfigurationError, match="numbers must be 'decimal' or 'float'"):

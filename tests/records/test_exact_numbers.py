@@ -13,17 +13,10 @@ from integration_sdk import Client, OutcomeStatus, PushRequest
 from integration_sdk.models import PushOperation
 from integration_sdk.sandbox import Sandbox
 from tests.support.push_support import coordinator
+from tests.support.sandbox_support import DELIVERY
 from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
-
-RECORD = {
-    "customerRef": {"id": "1"},
-    "issueDate": "2022-01-31T00:00:00Z",
-    "currency": "GBP",
-    "status": "Submitted",
-    "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": Decimal("12.10")}],
-}
 
 
 def kinds(value: Any) -> Iterator[type]:
@@ -58,11 +51,11 @@ async def test_every_operation_has_the_numbers_asked_for(
         (held,) = sandbox.companies
         company = client.company(held.id)
         slow, at_once = (company.connection(one.id) for one in held.connections[:2])
-        seen = [await at_once.push("invoices", RECORD)]
-        seen.append(await client.wait(await slow.push("invoices", RECORD)))
+        seen = [await at_once.push("invoices", DELIVERY)]
+        seen.append(await client.wait(await slow.push("invoices", DELIVERY)))
         seen.append(await company.pushes.get(seen[1].key))
         seen += await company.pushes.list().collect()
-        requests = [PushRequest(held.id, one.id, "invoices", RECORD) for one in (slow, at_once)]
+        requests = [PushRequest(held.id, one.id, "invoices", DELIVERY) for one in (slow, at_once)]
         async with client.coordinator(fetch_data=True) as pushes:
             outcomes = [outcome async for outcome in pushes.run(requests * 3)]
         seen += [outcome.operation for outcome in outcomes if outcome.operation]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import base64
-import re
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
-from tests.support.sandbox_support import DELIVERY, serving
+from tests.support.sandbox_support import DELIVERY, UUID, serving
 
 pytestmark = pytest.mark.virtual_time
-
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def test_the_key_alone_in_base64_opens_the_door() -> None:

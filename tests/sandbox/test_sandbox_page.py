@@ -36,25 +36,6 @@ async def test_a_running_sandbox_is_controlled_with_its_key() -> None:
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
 
 
-async def test_the_state_shows_pushes_as_people_call_them() -> None:
-    """What was pushed, where, how long it took, and why it failed; the newest first."""
-    async with serving(push_seconds=(60, 60)) as http:
-        await http.push(1)
-        http.sandbox.push(http.connection(1), "customers", {"customerName": "Toft"})
-        await http.push(2)
-        http.sandbox.clock.advance(minutes=5)
-        pending, failed, done = (await http.get("/_page/state")).body["pushes"]
-
-    assert done["what"] == "Create invoices INV-17"
-    assert done["where"] == http.first.name
-    assert (done["status"], done["seconds"], done["problems"]) == ("Success", 0, [])
-    assert (failed["what"], failed["problems"]) == (
-        "Create customers Toft",
-        ["status: Status is required"],
-    )
-    assert (pending["status"], pending["seconds"] >= 300) == ("Pending", True)
-
-
 def field(name: str) -> str:
     return f"document.querySelector('[name={name}]')"
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tests.support.sandbox_support import DELIVERY, serving
+from tests.support.sandbox_support import DELIVERY, UUID, serving
 
 pytestmark = pytest.mark.virtual_time
-
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def test_options_describe_the_object_to_push() -> None:

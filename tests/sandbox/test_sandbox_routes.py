@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from integration_sdk.sandbox import Sandbox
-from tests.support.sandbox_support import DELIVERY, published, serving
+from tests.support.sandbox_support import DELIVERY, UUID, published, serving
 
 pytestmark = pytest.mark.virtual_time
 
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COMPANY = """
 accounts billCreditNotes billPayments bills creditNotes customers invoices items journalEntries
 journals paymentMethods payments purchaseOrders salesOrders suppliers taxRates trackingCategories

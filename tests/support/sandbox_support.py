@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
@@ -25,6 +26,7 @@ DELIVERY: dict[str, Any] = {
     "lineItems": [{"description": "Ash worktop", "unitAmount": 120.5, "quantity": 2}],
 }
 """An invoice that every platform takes."""
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @frozen

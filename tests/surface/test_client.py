@@ -26,18 +26,12 @@ from integration_sdk import (
 )
 from integration_sdk._http import requests
 from integration_sdk.sandbox import Sandbox
+from tests.support.sandbox_support import DELIVERY
 
 pytestmark = [
     pytest.mark.virtual_time,
     pytest.mark.integration_sandbox(companies=2, invoices=230, push_seconds=(0.01, 0.05)),
 ]
-RECORD = {
-    "customerRef": {"id": "1"},
-    "issueDate": "2022-01-31T00:00:00Z",
-    "currency": "GBP",
-    "status": "Submitted",
-    "lineItems": [{"description": "Advice", "quantity": 1, "unitAmount": 10}],
-}
 
 
 class Sync(int, Enum):
@@ -59,7 +53,7 @@ def books_of(client: Client, sandbox: Sandbox, platform: int = 0) -> Connection:
     return client.company(company.id).connection(company.connections[platform].id)
 
 
-def invoice(sandbox: Sandbox, record: Any = RECORD, **more: Any) -> PushRequest:
+def invoice(sandbox: Sandbox, record: Any = DELIVERY, **more: Any) -> PushRequest:
     company = sandbox.companies[0]
     return PushRequest(company.id, company.connections[0].id, "invoices", record, **more)
 
@@ -94,7 +88,7 @@ async def test_odd_ids_send_nothing(sandbox: Sandbox, client: Client, odd: Any) 
     for call in (
         company.pushes.get(odd),
         books.options(odd),
-        books.update("invoices", odd, RECORD),  # would be a second record
+        books.update("invoices", odd, DELIVERY),  # would be a second record
         books.delete("invoices", odd),
         books.attach("invoices", odd, b"", filename="a.txt"),
     ):
@@ -158,8 +152,8 @@ async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> 
     books = books_of(client, sandbox)
 
     options = await books.options("invoices")
-    assert [problem for problem in options.check(RECORD) if problem.is_error] == []
-    operation = await books.push("invoices", RECORD, timeout_minutes=60)
+    assert [problem for problem in options.check(DELIVERY) if problem.is_error] == []
+    operation = await books.push("invoices", DELIVERY, timeout_minutes=60)
     assert operation.status is PushStatus.PENDING
     assert operation.timeout_in_minutes == 60
     operation = await client.wait(operation, timeout=5)
@@ -172,7 +166,7 @@ async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> 
 
 async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client) -> None:
     """A key from an earlier run is enough, together with its company."""
-    operation = await books_of(client, sandbox).push("invoices", RECORD)
+    operation = await books_of(client, sandbox).push("invoices", DELIVERY)
 
     with pytest.raises(errors.ConfigurationError, match="needs company_id="):
         await client.wait(operation.key)
@@ -186,7 +180,7 @@ async def test_bulk_push_settles_every_request(
 ) -> None:
     """Each request has one outcome; a warning that fits all records is logged once."""
     sandbox.faults.fail_next_push("no", times=3)
-    records = [{**RECORD, "shoeSize": 43} if number != 5 else {} for number in range(20)]
+    records = [{**DELIVERY, "shoeSize": 43} if number != 5 else {} for number in range(20)]
     asked = [invoice(sandbox, each, reference=f"{n}") for n, each in enumerate(records)]
 
     caplog.set_level("WARNING", "integration_sdk.pushes")
@@ -248,7 +242,7 @@ async def test_tasks_that_want_the_same_options_ask_one_at_a_time(
 
     async def push() -> BaseException:
         with pytest.raises(errors.ApiError) as caught:
-            await books.push("invoices", RECORD, check="options")
+            await books.push("invoices", DELIVERY, check="options")
         return caught.value
 
     tasks = [asyncio.create_task(push()) for _ in range(100 if status == 404 else 5)]
@@ -294,7 +288,7 @@ async def test_published_dialect_reads_the_public_api() -> None:
         company = client.company(sandbox.companies[0].id)
         connection = await company.connections.list().one()
         assert (await company.get())["id"] == company.id
-        operation = await company.connection(connection["id"]).push("invoices", RECORD)
+        operation = await company.connection(connection["id"]).push("invoices", DELIVERY)
         assert operation.data_connection_id == connection["id"]
         assert (await client.wait(operation)).status is PushStatus.SUCCESS
         assert (await company.connection(connection["id"]).get())["id"] == connection["id"]
@@ -350,7 +344,7 @@ async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
     sandbox: Sandbox, client: Client
 ) -> None:
     """One loop polls for all of them, whichever of them waits first."""
-    operation = await books_of(client, sandbox, platform=2).push("invoices", RECORD)
+    operation = await books_of(client, sandbox, platform=2).push("invoices", DELIVERY)
     waiting = asyncio.create_task(client.with_options(timeout=5).wait(operation))
     await asyncio.sleep(0)
 

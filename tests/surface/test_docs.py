@@ -130,10 +130,7 @@ async def _run(block: Block, program: Path) -> str:
             await asyncio.to_thread(runpy.run_path, str(program), run_name="__main__")
         return out.getvalue()
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     printed, _ = await process.communicate()
     assert process.returncode == 0, printed.decode()

@@ -172,8 +172,7 @@ FEW = ("500", "the service's 400", "the service's 503")
 
 
 @pytest.mark.parametrize(
-    ("door", "reply"),
-    [*(("push", reply) for reply in REPLIES), *product([*DOORS][1:], FEW)],
+    ("door", "reply"), [*(("push", reply) for reply in REPLIES), *product([*DOORS][1:], FEW)]
 )
 async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
     door: str, reply: str
@@ -267,7 +266,7 @@ def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:
 
 @pytest.mark.parametrize("kind", TREE)
 def test_errors_survive_pickle_and_copy(kind: type[errors.IntegrationError]) -> None:
-    """Workers in other processes see the same error with the same facts."""
+    """Workers in other processes see the same error with the same facts; there are no others."""
     error = make(kind)
     error.cursor = "c1"
 
@@ -275,6 +274,8 @@ def test_errors_survive_pickle_and_copy(kind: type[errors.IntegrationError]) -> 
         assert type(back) is kind
         assert str(back) == "what happened"
         assert vars(back) == vars(error)
+    with pytest.raises(TypeError, match=f"{kind.__name__} has no attribute 'statuss'"):
+        kind("no", statuss=3)
 
 
 def test_tree_is_drawn_as_it_is() -> None:
@@ -284,12 +285,6 @@ def test_tree_is_drawn_as_it_is() -> None:
     for kind in TREE:
         assert f" {kind.__name__}" in drawing or kind is errors.IntegrationError
         assert kind.__doc__
-
-
-def test_a_fact_that_a_class_does_not_have_is_refused() -> None:
-    """A misspelt one would be lost in silence."""
-    with pytest.raises(TypeError, match="NotSent has no attribute 'statuss'"):
-        errors.NotSent("no", statuss=3)
 
 
 BAD = Validation(

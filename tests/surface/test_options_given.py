@@ -78,11 +78,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ListOptions, {"query": "a" * 2048}, "query must be shorter than 2048 characters"),
     (ListOptions, {"changed_by": "modifiedDate"}, "changed_by= needs changed_since="),
     (ListOptions, {"page": 2, "cursor": "x"}, "page= does not go with cursor="),
-    (
-        ListOptions,
-        {"changed_since": "beginning", "page": 2},
-        "does not go with page=",
-    ),
+    (ListOptions, {"changed_since": "beginning", "page": 2}, "does not go with page="),
     (ListOptions, {"changed_since": "beginning", "order_by": "id"}, "does not go with order_by="),
     (CoordinatorOptions, {"patience": math.inf}, "patience must be 0 seconds or more"),
     (CoordinatorOptions, {"patience": None}, "patience must be 0 seconds or more, not None"),
