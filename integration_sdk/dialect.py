@@ -121,7 +121,8 @@ _BELOW_CONNECTIONS: Final = """
 accountTransactions bankAccounts directCosts directIncomes transfers banking-accountBalances
 banking-accounts banking-transactionCategories banking-transactions commerce-customers
 commerce-disputes commerce-info commerce-locations commerce-orders commerce-paymentMethods
-commerce-payments commerce-productCategories commerce-taxComponents commerce-transactions
+commerce-payments commerce-productCategories commerce-products commerce-taxComponents
+commerce-transactions
 """
 CLOSE: Final = 0.88
 """How similar a name must be to be taken for a misspelling: "bill" and "bills", "Invoices" and

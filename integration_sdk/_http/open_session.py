@@ -59,8 +59,8 @@ class OpenSession:
         """Raise `ClientClosed` if called in another process or event loop."""
         if self.process != os.getpid() or not self.is_here:
             raise ClientClosed(
-                "the client is in use by another process or event loop; make one client for "
-                "each loop, and after a fork, or close it there first"
+                "the client is in use in another process or event loop: make one for each, in a "
+                "child after the fork, or close it there first"
             )
 
     # Calls

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from integration_sdk import Dialect
 from integration_sdk.sandbox import Sandbox
 from tests.support.sandbox_support import DELIVERY, UUID, published, serving
 
@@ -28,7 +29,8 @@ CONNECTION = """
 accountTransactions bankAccounts directCosts directIncomes transfers banking-accountBalances
 banking-accounts banking-transactionCategories commerce-customers commerce-disputes commerce-info
 commerce-locations commerce-orders commerce-paymentMethods commerce-payments
-commerce-productCategories commerce-taxComponents commerce-transactions banking-transactions
+commerce-productCategories commerce-products commerce-taxComponents commerce-transactions
+banking-transactions
 """
 PUSHED = {
     "POST": """accounts bankAccounts billCreditNotes billPayments bills creditNotes customers
@@ -38,6 +40,15 @@ PUSHED = {
     suppliers""",
     "DELETE": "billPayments bills invoices journalEntries",
 }
+
+
+@pytest.mark.parametrize(
+    "dialect", [Dialect.document(), Dialect.published()], ids=lambda one: one.name
+)
+def test_the_client_knows_all_types_and_where_they_stand(dialect: Dialect) -> None:
+    """So it says of each where to read it, and a pull finds it."""
+    assert dialect.company_types == {*COMPANY.split()}
+    assert dialect.connection_types == {*CONNECTION.split()}
 
 
 @pytest.mark.parametrize("dialect", ["document", "published"])
