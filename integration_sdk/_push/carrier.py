@@ -159,7 +159,7 @@ class Carriers:
     async def _record_sending(self, live: Live) -> None:
         live.company.line = None  # its turn has come; another carrier waits for the next
         self.pump(live.company)
-        if self.holder.stopped or self.holder.closing:
+        if self.holder.stopped:
             raise NotSent(LEFT_BEHIND)
         if not self.holder.holds(live):
             raise Moved
@@ -178,7 +178,7 @@ class Carriers:
         """Record what a transmission proves, and go on."""
         row, holder = live.row, self.holder
         live.tries += 1
-        again = live.tries < holder.retry.attempts and not (holder.stopped or holder.closing)
+        again = live.tries < holder.retry.attempts and not holder.stopped
         again = again and (result.retry_after or 0.0) <= holder.options.longest_pause
         if row.state is not State.SENDING:  # it got no turn
             if isinstance(result.error, JournalError):
@@ -214,7 +214,7 @@ class Carriers:
     async def _record_key(self, live: Live, result: SendResult, said: dict[str, Any]) -> bool:
         """Record the key of a push and follow it; False if the key is another row's."""
         holder, row = self.holder, live.row
-        key = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
+        key: dict[str, Any] = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
         while True:
             try:
                 is_recorded = await holder.step(live, Event.ANSWERED, **said, **key)

@@ -41,7 +41,7 @@ from integration_sdk._push.agreement import Match, decode, match_key, match_reco
 from integration_sdk._push.table import CREATES, Event
 from integration_sdk._store.row import Evidence, Lane, Mark, Row, State, Verdict
 from integration_sdk.dialect import Dialect
-from integration_sdk.models import PushOperation
+from integration_sdk.models import PushOperation, PushStatus
 
 MARK: Final = 20
 """Most recent keys of a company that a mark has."""
@@ -247,14 +247,19 @@ class Judging:
         """Return what the listing suggests about *row*.
 
         Args:
-            row: One of those that were asked about, as it is by now.
+            row: One of those that were asked about, as it is by now. If it is QUEUED, an earlier
+                process may have sent it, and its store was restored since.
             rivals: The company's rows with ghosts.
             free: The new pushes that no row owns, by key.
         """
         new, past, old = self._of_row[row.id]
         fresh = {key: free[key] for one in new if (key := one.push_operation_key) in free}
+        if row.state is State.QUEUED:
+            rivals = [*rivals, *(one for one in self.asked if one.state is State.QUEUED)]
         rivals = [one for one in rivals if one.lane == row.lane and one.id != row.id]
         agreeing = [key for key, one in fresh.items() if self._match(row, one) is Match.AGREES]
+        if row.state is State.QUEUED:
+            return self._already_there(row, [fresh[key] for key in agreeing], rivals)
         silent = [key for key, one in fresh.items() if self._match(row, one) is Match.SILENT]
         like = agreeing + silent
         if past and len(agreeing) == 1 and agreeing[0] not in old:
@@ -340,19 +345,13 @@ class Judging:
             settles = finding.key is None and counts(row, finding) and not known
             yield row, finding, Event.UNSETTLED if settles else None, facts
 
-    def already_there(
-        self, row: Row, rivals: Sequence[Row], free: Mapping[str, PushOperation]
-    ) -> str | None:
-        """Return the key of a push that an earlier process has sent for a row that is QUEUED.
-
-        A file or database that was restored has forgotten that. Without a mark only a natural key
-        is evidence enough, and only one successful push that agrees on it and on no rival's.
-        """
-        if row.natural_key is None or kind_of(row) != "record":
-            return None
-        fresh = [one for one in self._of_row[row.id][0] if one.push_operation_key in free]
-        agreeing = [one for one in fresh if self._match(row, one) is Match.AGREES]
-        if len(agreeing) != 1 or agreeing[0].status != "Success":
-            return None
-        rivals = [one for one in rivals if one.lane == row.lane and one.id != row.id]
-        return None if self._is_contested(agreeing[0], rivals) else agreeing[0].push_operation_key
+    def _already_there(
+        self, row: Row, agreeing: Sequence[PushOperation], rivals: Sequence[Row]
+    ) -> Finding:
+        """Without a mark only a natural key is evidence enough, in one push that succeeded."""
+        can_be_told = row.natural_key is not None and kind_of(row) == "record"
+        if not can_be_told or [one.status for one in agreeing] != [PushStatus.SUCCESS]:
+            return Finding()
+        if self._is_contested(agreeing[0], rivals):
+            return Finding()
+        return Finding(key=agreeing[0].push_operation_key, evidence=Evidence.AGREEING_ECHO)

@@ -150,12 +150,6 @@ class Holder:
         return outcomes.from_row(row, numbers=self.polls.numbers)
 
     def hold(self, live: Live) -> None:
-        held = self.live.get(live.row.id)
-        if held is not None and held is not live:
-            # One row was met twice: by a claim, and by a decision that has read it on record.
-            self.drop(held)
-            live.pushes += [push for push in held.pushes if push.outcome is None]
-            held.pushes = []
         self.live[live.row.id] = live
         if live.row.reference is not None:
             self.references[live.row.reference] = live
@@ -219,15 +213,22 @@ class Holder:
 
     # Changing a row
 
-    async def step(self, live: Live, event: Event, **facts: Any) -> bool:
+    async def step(
+        self, live: Live, event: Event, *, judged: Row | None = None, **facts: Any
+    ) -> bool:
         """Move a row on, on record first; return whether it is ours still, and has moved.
+
+        *judged*: The row about which *event* was concluded; nothing is done to a later one.
 
         Raises:
             JournalError: It was not recorded (and has not happened at the service).
         """
-        if live.writing is not None and not live.writing.done():
+        while live.writing is not None:  # by another step, which says then what has come of it
             await asyncio.wait([live.writing])
+            await asyncio.sleep(0)
         row = live.row
+        if judged is not None and judged is not row:
+            return False
         new = after(row, event, **facts)
         if self.journal is None:
             live.row = new
@@ -240,6 +241,8 @@ class Holder:
                 raise
             self.stop(error)
             found = new  # a later run finds it out again
+        finally:
+            live.writing = None
         if found is new:
             live.row = new
             return True
@@ -321,6 +324,7 @@ class Holder:
         if held is not None:  # another's in between
             waiting += [push for push in held.pushes if push.outcome is None]
             held.pushes = []
+            self.drop(held)
         live = Live(row, self.company(row.company), waiting, is_own=False)
         if not live.pushes:
             push = Push(self.request_of(row), intent=row.id)
@@ -450,6 +454,7 @@ class Holder:
             live.writing.add_done_callback(lambda written: self._ended(live, new, written))
 
     def _ended(self, live: Live, new: Row, written: asyncio.Future[Row]) -> None:
+        live.writing = None
         if (error := written.exception()) is not None:
             if self.stopped is None:
                 lost = "the final state of %s is not on record; it is polled again: %s"
@@ -590,6 +595,7 @@ class Holder:
     async def end(self) -> None:
         """End what still runs, as a crash would, and give every push an outcome."""
         self.closing = self.over = True
+        self.stopped = self.stopped or ClientClosed(LEFT)
         for task in self.tasks:
             task.cancel()
         await self.join_tasks()

@@ -58,7 +58,6 @@ class Search:
 
     holder: Holder
     read: dict[str, PushOperation] = field(factory=dict)
-    _deciding: asyncio.Lock = field(factory=asyncio.Lock)
 
     def __attrs_post_init__(self) -> None:
         self.holder.seek = self.seek
@@ -72,14 +71,16 @@ class Search:
         loop = asyncio.get_running_loop()
         pause, began, confirms = FIRST, loop.time(), False
         try:
-            while company.doubtful and not self.holder.closing:
+            while company.doubtful:
                 if await self._is_news(company, loop.time() + pause):
                     began = loop.time()  # it begins anew with each lost answer
+                if self.holder.closing or not company.doubtful:
+                    break
                 await self._look(company)
                 # What rests on a list that lacks something has to be seen twice.
                 confirms = not confirms and any(map(_awaits_another, company.doubtful.values()))
                 if not confirms:
-                    self._tell_doubts(company)
+                    await self._tell_doubts(company)
                 lost = any(one.row.state is not State.DOUBT for one in company.doubtful.values())
                 if lost:
                     usual = max(FIRST, min(2 * pause, self.holder.options.patience / 2))
@@ -135,11 +136,11 @@ class Search:
                 owned = {key for key in judging.new if self.holder.owns(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
-            async with self._deciding:  # else a decision that we are recording looks like another's
-                for row in rivals:  # another worker may have taken it further, by a decision there
-                    live = company.doubtful.get(row.id)
-                    if live is not None and row.version > live.row.version:
-                        holder.moved(live, row)
+            for row in rivals:  # another worker may have taken it further, by a decision there
+                live = company.doubtful.get(row.id)
+                is_still = live is not None and live.writing is None  # else it is our own decision
+                if live is not None and is_still and row.version > live.row.version:
+                    holder.moved(live, row)
             await self._judge(lives, judging, rivals, free, now)
         except JournalError as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
@@ -157,7 +158,7 @@ class Search:
         rows = [one.row for one in lives.values() if one.row.id in one.company.doubtful]
         lost = [row.id for row in judging.asked if row.state is State.LOST]
         conclusions = judging.conclude(
-            [row for row in rows if row.state is not State.QUEUED],
+            rows,
             rivals,
             free,
             before={name: live.finding for name, live in lives.items()},
@@ -167,27 +168,13 @@ class Search:
         for row, finding, event, facts in conclusions:
             live = lives[row.id]
             live.finding = finding
-            async with self._deciding:  # a decision may be on its way to the record
-                if event is None or live.row is not row:
-                    continue
-                if not await holder.step(live, event, **facts):
-                    continue
-            if event is Event.FOUND:
-                self._found(live)
-            elif row.state is State.LOST:
-                doubt = outcomes.in_doubt(self.holder.request_of(live.row), live.row).error
-                logger.warning("%s", doubt, extra=about(live.row))
-        unsent = [one for one in rows if one.state is State.QUEUED]
-        for row in unsent:
-            live = lives[row.id]
-            key = judging.already_there(row, [*rivals, *unsent], free)
-            if key is not None and live.row is row:
-                echo = {"key": key, "evidence": Evidence.AGREEING_ECHO}
-                if await holder.step(live, Event.FOUND, **echo):
-                    del free[key]
+            if event is not None and await holder.step(live, event, judged=row, **facts):
+                if event is Event.FOUND:
                     self._found(live)
-                    continue
-            if live.company.doubtful.pop(row.id, None) is live:
+                elif row.state is State.LOST:
+                    doubt = outcomes.in_doubt(self.holder.request_of(live.row), live.row).error
+                    logger.warning("%s", doubt, extra=about(live.row))
+            elif live.row.state is State.QUEUED and live.company.doubtful.pop(row.id, None) is live:
                 holder.queue(live)
 
     def _found(self, live: Live) -> None:
@@ -203,32 +190,25 @@ class Search:
             self.read[one.push_operation_key] = one
         found.update((key, self.read[key]) for key in mute if key in self.read)
 
-    def _tell_doubts(self, company: Company) -> None:
+    async def _tell_doubts(self, company: Company) -> None:
         """Give whoever waits for a push in DOUBT that outcome; or send it again, if we may."""
-        holder = self.holder
-        asks = holder.options.in_doubt == "ask" or holder.stopped or holder.closing
+        holder, attempts = self.holder, self.holder.retry.attempts
         for live in list(company.doubtful.values()):
-            if live.row.state is not State.DOUBT:
-                continue
-            waits = any(push.outcome is None for push in live.pushes)
-            attempts = holder.retry.attempts
-            if waits and not asks and may_resend(live.row, live.finding, transmissions=attempts):
-                holder.start(self._resend_missing(live))
-            else:
-                holder.report(live.row, live.pushes)
-
-    async def _resend_missing(self, live: Live) -> None:
-        """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
-        row, extra = live.row, about(live.row)
-        try:
-            async with self._deciding:
-                if live.row is row and await self._step(live, Event.RESENT, "resend"):
-                    missing = "the list of pushes does not show %s: it is sent again"
-                    logger.warning(missing, row, extra=extra)
-                    self._send_again(live)
-        except JournalError as error:
-            logger.warning("%s is not sent again: %s", row, error, extra=extra)
-            self.holder.report(live.row, live.pushes)
+            row = live.row
+            waits = row.state is State.DOUBT and any(push.outcome is None for push in live.pushes)
+            resends = waits and holder.options.in_doubt == "resend" and not holder.stopped
+            try:
+                if resends and may_resend(row, live.finding, transmissions=attempts):
+                    # It keeps its reference, and has one outcome.
+                    if await self._step(live, Event.RESENT, "resend", judged=row):
+                        missing = "the list of pushes does not show %s: it is sent again"
+                        logger.warning(missing, row, extra=about(row))
+                        self._send_again(live)
+                    continue
+            except JournalError as error:
+                logger.warning("%s is not sent again: %s", row, error, extra=about(row))
+            if waits and live.row is row:
+                holder.report(row, live.pushes)
 
     # Decisions
 
@@ -242,45 +222,44 @@ class Search:
         return await asyncio.shield(task)
 
     async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
-        holder = self.holder
+        holder, live = self.holder, await self._in_doubt(intent)
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
-        what = decision or "bind"
-        async with self._deciding:
-            live = await self._in_doubt(intent)
-            request = live.pushes[0].request if live.pushes else holder.request_of(live.row)
-            push = Push(request, intent=intent)
-            holder.enter(push)  # the block waits for it
-            try:
-                while not (is_recorded := await self._step(live, event, what, **facts)):
-                    found = await self._in_doubt(intent)  # or else says why not
-                    if found.row.version == live.row.version:
-                        break
-                    live = found  # it was claimed meanwhile
-            except BaseException:
-                holder.forget(push)
-                raise
-            if not is_recorded:
-                holder.forget(push)
-                raise ConfigurationError(f"push {bind} already belongs to another intent")
-            holder.hold(live)
-            if event is Event.ABANDONED:
-                holder.forget(push)
-                holder.go_on(live)
-                return None
-            live.pushes = [one for one in (*live.pushes, push) if one.outcome is None]
-            if bind:
-                self._found(live)
-            else:
-                self._send_again(live)
+        request = live.pushes[0].request if live.pushes else holder.request_of(live.row)
+        push = Push(request, intent=intent)
+        holder.enter(push)  # the block waits for it
+        try:
+            live = await self._record(live, event, decision or "bind", **facts)
+        except BaseException:
+            holder.forget(push)
+            raise
+        if event is Event.ABANDONED:
+            holder.forget(push)
+            holder.go_on(live)
+            return None
+        live.pushes = [one for one in (*live.pushes, push) if one.outcome is None]
+        if bind:
+            self._found(live)
+        else:
+            self._send_again(live)
         return push
 
-    async def _step(self, live: Live, event: Event, decision: str, **facts: Any) -> bool:
+    async def _record(self, live: Live, event: Event, decision: str, **facts: Any) -> Live:
+        """Record a decision, if the push is still in doubt by then."""
+        while not await self._step(live, event, decision, judged=(row := live.row), **facts):
+            live = await self._in_doubt(row.id)  # or it says what has become of it
+            if live.row is row:
+                raise ConfigurationError(
+                    f"push {facts.get('key')} already belongs to another intent"
+                )
+        return live
+
+    async def _step(
+        self, live: Live, event: Event, decision: str, judged: Row, **facts: Any
+    ) -> bool:
         if event is Event.RESENT and live.row.idempotency_key is not None:
             facts["idempotency_key"] = str(uuid4())
-        if self.holder.journal is not None:
-            facts["holder"] = self.holder.journal.holder  # it is ours from now on
-        return await self.holder.step(live, event, decision=decision, **facts)
+        return await self.holder.step(live, event, judged=judged, decision=decision, **facts)
 
     def _send_again(self, live: Live) -> None:
         live.pushes = [one for one in live.pushes if one.outcome is None]
@@ -302,8 +281,8 @@ class Search:
             raise ClientClosed(BLOCK_LEFT)
         live = holder.live.get(intent)
         if live is None and holder.journal is not None and holder.journal.shared:
-            for row in await holder.journal.rows(ids=[intent]):  # another process holds it
-                live = Live(row, holder.company(row.company), [])
+            for row in await holder.journal.rows(ids=[intent]):
+                live = await self._take(row, holder.journal)
         if live is None or live.row.state is not State.DOUBT:
             state = "settled or unknown"
             if live is not None:
@@ -312,6 +291,16 @@ class Search:
                 f"intent {intent} is {state}; you can decide only about a push that is IN_DOUBT"
             )
         return live
+
+    async def _take(self, row: Row, journal: Journal) -> Live | None:
+        """Hold a push in DOUBT that another worker holds; who decides about it goes on with it."""
+        live = Live(row, self.holder.company(row.company), [])
+        if row.state is not State.DOUBT:
+            return live
+        if await self.holder.step(live, Event.UNSETTLED, holder=journal.holder):
+            self.holder.hold(live)
+            self.holder.go_on(live)
+        return self.holder.live.get(row.id)
 
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""
@@ -337,8 +326,8 @@ class Search:
                 f"record= needs a push that timed out; intent {intent} is not one in this journal"
             )
         live = Live(found[0], holder.company(found[0].company), [])
-        await self._step(live, Event.FREED, "resend")
-        return self.holder.request_of(found[0])
+        await holder.step(live, Event.FREED, decision="resend")
+        return holder.request_of(found[0])
 
 
 @define(eq=False)

@@ -234,9 +234,9 @@ def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
         ([push("b", 2)], None),
     ):
         judging = Judging([queued], Listing(listed, whole=False), DOCUMENT, exclusive=False)
-        assert judging.already_there(queued, [], judging.new) == key
+        assert judging.judge(queued, [], judging.new).key == key
     judging = Judging([queued], Listing([push("a", 1)], whole=False), DOCUMENT, exclusive=False)
-    assert judging.already_there(queued, [row(id="twin")], judging.new) is None
+    assert judging.judge(queued, [row(id="twin")], judging.new).key is None
 
 
 def test_only_one_case_is_sent_again() -> None:
