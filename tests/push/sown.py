@@ -17,6 +17,20 @@ FAULTS: Final[dict[str, Fault]] = {
         "journals",
         "Holder.step",
     ),
+    "what was concluded from an earlier row counts": Fault(
+        "_push/holder.py",
+        "judged is not None and judged is not row",
+        "False",
+        "doubts",
+        "Holder.step",
+    ),
+    "steps of a row do not wait for each other": Fault(
+        "_push/holder.py",
+        "live.writing is not None",
+        "False",
+        "doubts",
+        "Holder.step",
+    ),
     "an idempotency key is relied upon for ever": Fault(
         "_push/carrier.py",
         "passed < REPLAY_WINDOW",
