@@ -130,21 +130,25 @@ class Search:
             if holder.journal is not None:
                 rivals = await holder.journal.unexplained(company.id)
                 owned = await holder.journal.owners(judging.new)
+                self._let_go(lives, await holder.journal.rows(ids=lives))
             else:
                 held = [one.row for one in holder.live.values()] + holder.buried
                 rivals = [row for row in held if row.ghosts > 0 and row.company == company.id]
                 owned = {key for key in judging.new if self.holder.owns(key)}
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
-            for row in rivals:  # another worker may have taken it further, by a decision there
-                live = company.doubtful.get(row.id)
-                is_still = live is not None and live.writing is None  # else it is our own decision
-                if live is not None and is_still and row.version > live.row.version:
-                    holder.moved(live, row)
             await self._judge(lives, judging, rivals, free, now)
         except JournalError as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
             logger.warning(failed, company.id, error)
+
+    def _let_go(self, lives: dict[str, Live], on_record: list[Row]) -> None:
+        """Let go of pushes that another worker has taken further, by a decision there."""
+        for row in on_record:
+            live = lives[row.id]
+            is_still = self.holder.holds(live) and live.writing is None  # else we decide ourselves
+            if is_still and row.version > live.row.version:
+                self.holder.moved(live, row)
 
     async def _judge(
         self,
@@ -294,13 +298,16 @@ class Search:
 
     async def _take(self, row: Row, journal: Journal) -> Live | None:
         """Hold a push in DOUBT that another worker holds; who decides about it goes on with it."""
-        live = Live(row, self.holder.company(row.company), [])
+        holder, live = self.holder, Live(row, self.holder.company(row.company), [])
         if row.state is not State.DOUBT:
             return live
-        if await self.holder.step(live, Event.UNSETTLED, holder=journal.holder):
-            self.holder.hold(live)
-            self.holder.go_on(live)
-        return self.holder.live.get(row.id)
+        if await holder.step(live, Event.UNSETTLED, holder=journal.holder):
+            if (claimed := holder.live.get(row.id)) is not None:  # meanwhile, before that
+                claimed.row = live.row
+            else:
+                holder.hold(live)
+                holder.go_on(live)
+        return holder.live.get(row.id)
 
     async def _check_key(self, row: Row, key: str) -> None:
         """Reject a mistyped key before the decision, which is final, is recorded."""

@@ -73,12 +73,26 @@ FAULTS: Final[dict[str, Fault]] = {
         "doubts",
         "Search._check_key",
     ),
-    "a decision holds its row only to send it": Fault(
+    "what is decided about is not held": Fault(
         "_push/search.py",
         "holder.hold(live)",
-        "event is Event.ABANDONED or holder.hold(live)",
+        "None",
         "doubts",
-        "Search._decide",
+        "Search._take",
+    ),
+    "a claim forgets what was decided meanwhile": Fault(
+        "_push/search.py",
+        "(claimed := holder.live.get(row.id)) is not None",
+        "False",
+        "doubts",
+        "Search._take",
+    ),
+    "a decision that another forestalls is refused": Fault(
+        "_push/search.py",
+        "live.row is row",
+        "True",
+        "doubts",
+        "Search._record",
     ),
     "a reference is sent again though it is known": Fault(
         "_push/outcomes.py",

@@ -273,9 +273,8 @@ async def test_a_doubt_is_decided_while_it_is_taken_over(
     service, dead = fated("swallowed"), Journal(shared=True)
     journal, is_claimed = Journal(shared=True, beside=dead), asyncio.Event()
 
-    async def before_write(rows: Any) -> None:
-        if rows[0].decision:
-            await is_claimed.wait()
+    async def before_write(_: Any) -> None:
+        await is_claimed.wait()
 
     async def after_write(rows: Any) -> None:
         is_claimed.set()
@@ -303,6 +302,26 @@ async def test_a_doubt_is_decided_while_it_is_taken_over(
         assert (outcome.status, outcome.key) == (SUCCESS, (await goes_on).key)
     assert service.count("push") == 1 + (decision.get("decision") == "resend")
     assert [row.state for row in await on_record(dead)] == ["DONE"]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=str)
+async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: dict[str, Any]) -> None:
+    """Who decides goes on with the push; the other worker lets go of it, and waits with us."""
+    service, theirs = fated("swallowed"), Journal(shared=True)
+    async with coordinator(service, journal=theirs, patience=2.0) as before:
+        doubt = (await pushed(before, named())).error
+        assert isinstance(doubt, PushInDoubt)
+        if "bind" in decision:
+            decision = {"bind": service.add(record={"number": 2}).key}
+        async with coordinator(service, journal=Journal(shared=True, beside=theirs)) as pushes:
+            goes_on = await pushes.decide(doubt.intent, **decision)
+            assert goes_on is None or (await goes_on).status is SUCCESS
+            assert not pushes.recovered
+        await asyncio.sleep(60)
+        assert not before.in_doubt
+
+    assert service.count("push") == 1 + (decision.get("decision") == "resend")
+    assert [row.state for row in await on_record(theirs)] == ["DONE"]
 
 
 async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
@@ -347,6 +366,26 @@ async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
 
     assert bound.outcome
     assert (bound.outcome.status, bound.key) == (SUCCESS, held.key)
+
+
+async def test_a_push_is_decided_while_a_judgement_is_recorded() -> None:
+    """What a listing has suggested is on its way to the record: the decision is about that."""
+    service, journal = fated("swallowed"), Journal()
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        push = await pushes.submit(named())
+        assert (await push).status is IN_DOUBT
+        service.add(record={"number": 2})
+        is_judged = asyncio.Event()
+
+        def judged(_: Any) -> Any:
+            is_judged.set()
+            return asyncio.sleep(100)
+
+        journal.before_write = judged
+        await is_judged.wait()
+        journal.before_write = lambda _: None
+        await pushes.decide(str(push.intent), "abandon")
+        assert not pushes.in_doubt
 
 
 # in_doubt="resend"
