@@ -403,7 +403,7 @@ def _status(
 TROUBLES = (
     Fate("never left", 0.0, _unsent),
     Fate("throttled", 0.0, _status(429, 503, body=ERROR_BODY)),
-    Fate("refused", 0.0, _status(400, 401, 403, 404, 409, 422, body=ERROR_BODY)),
+    Fate("refused", 0.0, _status(400, 401, 402, 403, 404, 409, 422, body=ERROR_BODY)),
     Fate("proxy's 4xx", 0.5, _status(400, 404, 413, 429, 503)),
     Fate("500", 0.5, _status(500, body=ERROR_BODY)),
     Fate("gateway", 0.5, _status(302, 502, 504)),

@@ -25,7 +25,7 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -38,6 +38,7 @@ from attrs import Factory, define, evolve, field
 import integration_sdk
 from integration_sdk import (
     OutcomeStatus,
+    PushEvent,
     PushOutcome,
     PushRequest,
     RetryPolicy,
@@ -118,6 +119,7 @@ class Program:
     tasks: set[asyncio.Task[Any]] = Factory(set)
     handles: list[Handle] = Factory(list)
     leaving: asyncio.Event = Factory(asyncio.Event)
+    heard: Counter[tuple[Handle, str]] = Factory(Counter)
 
     async def main(self) -> None:
         history, dice = self.history, self.history.dice
@@ -131,6 +133,8 @@ class Program:
             leave="drain" if history.calm else dice.choice(["drain", "detach"]),
             patience=weather.patience,
             in_doubt="resend" if weather.resends else "ask",
+            max_open=dice.choice([1, 2, 5000]),
+            on_event=self._hear,
         )
         retry = RetryPolicy(attempts=4)
         coordinator = Coordinator(line, polls, dialect, options, retry=retry, chance=dice.random)
@@ -183,12 +187,28 @@ class Program:
                 self._start(self._submit(request))
 
     async def _run(self, wanted: list[PushRequest]) -> None:
+        """Push in a loop, which may be left half-way, and then one by one."""
         assert self.pushes is not None
+        left = 0 if self.history.weather.fileless else self.history.dice.choice([1, 3, 100])
+        outcomes = self.pushes.run(self._slowly(wanted))
         try:
-            async for outcome in self.pushes.run(wanted):
+            async for outcome in outcomes:
                 self._told(outcome, None)
+                await asyncio.sleep(self.history.dice.choice([0.0, 5.0]))
+                left -= 1
+                if not left:
+                    break
+            await outcomes.aclose()
+            if not left:
+                for request in wanted:  # there is a place for each
+                    self._start(self._submit(request))
         except IntegrationError as error:
             self._failed(error)
+
+    async def _slowly(self, wanted: list[PushRequest]) -> AsyncIterator[PushRequest]:
+        for request in wanted:
+            await asyncio.sleep(self.history.dice.choice([0.0, 0.0, 3.0, 40.0]))
+            yield request
 
     async def _submit(self, request: PushRequest) -> None:
         dice = self.history.dice
@@ -196,8 +216,13 @@ class Program:
         await asyncio.sleep(dice.choice([0.0, 0.0, 1.0, 30.0]))
         try:
             wait = dice.choice([None, None, None, 40.0])
-            wait = None if self.history.calm or self.history.weather.fileless else wait
-            push = await self.pushes.submit(request, wait=wait)
+            longest = dice.choice([None, None, None, 0.001, 0.2, 7.0])  # then the caller goes
+            if self.history.calm or self.history.weather.fileless:
+                wait = longest = None
+            async with asyncio.timeout(longest):
+                push = await self.pushes.submit(request, wait=wait)
+        except TimeoutError:
+            pass
         except IntegrationError as error:
             if isinstance(error, PASSING) and dice.random() < 0.7:
                 self._start(self._submit(request))  # as a service does that goes on
@@ -219,6 +244,11 @@ class Program:
         self.history.violations.append(f"broke: {cause!r}")
         self.history.note("".join(traceback.format_exception(cause))[-1500:])
         self.leaving.set()
+
+    def _hear(self, event: PushEvent) -> None:
+        self.heard[event.push, event.what] += 1
+        if event.what in {"ended", "found"} and self.heard[event.push, event.what] > 1:
+            self.history.violations.append(f"told twice: {event.what} {event.push.intent}")
 
     async def _await(self, push: Handle) -> None:
         self.handles.append(push)
@@ -645,6 +675,7 @@ def simulate(seeds: range, workers: int, weather: dict[str, Any], stop_at: str |
     tally, engine = Tally(), Engine()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")  # what dead processes leave behind
+    sys.unraisablehook = lambda _: None  # likewise
     gc.disable()
     gc.freeze()  # what is there already is no garbage of a history
     for seed in seeds:

@@ -83,6 +83,7 @@ class Sown:
 
 CARRIER, HOLDER, SEARCH = "_push/carrier.py", "_push/holder.py", "_push/search.py"
 EVIDENCE, TABLE, JOURNAL = "_push/evidence.py", "_push/table.py", "_store/journal.py"
+RUN = "_push/run.py"
 
 FAULTS: dict[str, Sown] = {
     "SENDING restarts as QUEUED": Sown(
@@ -142,6 +143,9 @@ FAULTS: dict[str, Sown] = {
         "lives = dict(company.doubtful)",
         "lives = {name: live for name, live in company.doubtful.items()"
         " if live.row.state is State.LOST}",
+    ),
+    "a run that is left keeps a place": Sown(
+        "waits for ever", (RUN, "Run._feed"), "self.places.release()", "None"
     ),
     "a store that went back is not noticed": Sown(
         "",
