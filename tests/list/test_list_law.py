@@ -88,24 +88,14 @@ def reading(
 
 async def handed(pager: Pager[Any], way: str) -> AsyncGenerator[list[str]]:
     """Yield the ids of what comes at a time."""
-    if way == "items":
-        async with aclosing(aiter(pager)) as items:
-            async for item in items:
-                yield [item["id"]]
-    elif way == "raw":
-        async with aclosing(pager.raw()) as raws:
-            async for raw in raws:
-                yield [json.loads(raw)["id"]]
-    elif way == "raw_pages":
-        async with aclosing(pager.raw_pages()) as parts:
-            async for part in parts:
-                yield [json.loads(item)["id"] for item in part]
-    elif way == "collect":
+    if way == "collect":
         yield [item["id"] for item in await pager.collect()]
-    else:
-        async with aclosing(pager.pages()) as pages:
-            async for page in pages:
-                yield [item["id"] for item in page]
+        return
+    reading: Any = aiter(pager) if way == "items" else getattr(pager, way)()
+    async with aclosing(reading):
+        async for some in reading:
+            items = [some] if isinstance(some, dict | bytes) else some
+            yield [(json.loads(one) if isinstance(one, bytes) else one)["id"] for one in items]
 
 
 seeds = st.builds(Random, st.integers(0, 2**32))
