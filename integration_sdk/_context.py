@@ -7,7 +7,6 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -61,7 +60,11 @@ class Remembered:
             if isinstance(answer, NotFound):
                 since = max(since, now - REFUSAL_TTL)
             if asked_at < since:
-                asked_at, answer = now, await _answer_of(ask)
+                asked_at = now
+                try:
+                    answer = await ask()
+                except NotFound as error:
+                    answer = error
             self._answers[target] = asked_at, answer
             if len(self._answers) > MOST_REMEMBERED:
                 del self._answers[next(iter(self._answers))]
@@ -69,13 +72,6 @@ class Remembered:
             raise fresh_copy(answer)
         found: T = answer
         return found
-
-
-async def _answer_of(ask: Callable[[], Awaitable[T]]) -> T | NotFound:
-    try:
-        return await ask()
-    except NotFound as error:
-        return error
 
 
 @frozen
@@ -144,17 +140,17 @@ class RequestContext:
 
     async def options(self, request: Request, *, refresh: bool = False) -> PushOptions:
         """Return push options; without *refresh*, some minutes old."""
+
+        async def ask() -> PushOptions:
+            response = await self.send(request)
+            value = responses.read_json(request, response)
+            return PushOptions.of(
+                responses.placed(request, response, structure, value, PropertyDescription)
+            )
+
         now = asyncio.get_running_loop().time()
         since = math.inf if refresh else now - OPTIONS_TTL
-        ask = partial(self._ask_for_options, request)
         return await self.remembered.get(request.target, ask, since=since)
-
-    async def _ask_for_options(self, request: Request) -> PushOptions:
-        response = await self.send(request)
-        value = responses.read_json(request, response)
-        return PushOptions.of(
-            responses.placed(request, response, structure, value, PropertyDescription)
-        )
 
     def warn(self, place: str, problem: Problem) -> None:
         """Log a warning about records pushed to *place*, each kind once."""

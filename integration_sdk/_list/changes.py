@@ -140,7 +140,6 @@ class Changes:
     _largest: int = LARGEST_PAGE
 
     def first(self) -> str:
-        """Return the query of the first page."""
         marks = self.start.marks
         for at in range(0, len(marks), 2 * _HASH):
             self._known[marks[at : at + _HASH]] = marks[at + _HASH : at + 2 * _HASH], _NOT_MET

@@ -139,7 +139,6 @@ class Opened:
 
 
 def list_error(request: Request, what: str, page: int | None) -> PaginationError:
-    """Return an error that says that the list cannot be read on."""
     text = f"{request}: {what}; the list cannot be read on from here"
     return PaginationError(text, page=page, **request.facts)
 
@@ -159,7 +158,6 @@ class Links:
     _empty: int = 0
 
     def first(self) -> str:
-        """Return the query of the first page."""
         self._seen.add(self.start.query)
         return self.start.query
 
@@ -204,10 +202,8 @@ class Links:
         return following
 
     def _stays(self, href: str) -> bool:
-        # Where the base URL is not known, a link that names a host is refused.
-        base = URL(self.base_url.rstrip("/") or "http://base.invalid", encoded=True)
+        own = URL(f"{self.base_url}{self.request.path}", encoded=True)
         try:
-            own = URL(f"{base}{self.request.path}", encoded=True)
             link = own.join(URL(href, encoded=True))
             is_host = link.scheme in {"http", "https"} and link.host == own.host
             is_port = link.port == own.port or link.explicit_port is own.explicit_port is None
@@ -230,9 +226,9 @@ class Links:
 
     def smaller(self, query: str, done: int) -> str | None:
         """Return the page of half the size that holds the item behind the first *done*."""
-        place = msgspec.structs.replace(self.start, query=query, skip=0, done=done)
-        if query == self.start.query:
-            place = self.start
+        place = self.start
+        if query != place.query:
+            place = msgspec.structs.replace(place, query=query, skip=0, done=done)
         fewer = in_smaller_pages(place, size_in(query) // 2)
         if fewer is not None:
             self.start = fewer

@@ -44,9 +44,9 @@ class Pager(Generic[T_co]):
         request: Request,
         options: ListOptions,
         *,
-        base_url: str = "",
-        parameter: str = "query",
-        decode: Decode | None = None,
+        base_url: str,
+        parameter: str,
+        decode: Decode | None,
     ) -> None:
         self._request = request  # for the first page; with changed_since= it lacks the filter
         self._base_url = base_url

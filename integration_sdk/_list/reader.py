@@ -135,7 +135,6 @@ class Reading:
 
     @property
     def report(self) -> ListReport:
-        """Counts so far."""
         return evolve(self._counts, items=self._counts.items + self._handed - self._unfit)
 
     # Reading

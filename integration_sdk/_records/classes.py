@@ -61,7 +61,6 @@ class ItemReader:
             raise ConfigurationError(f"model={name} cannot be read: {error}") from None
 
     def values(self, raws: Iterator[Any]) -> Iterator[Any]:
-        """Return an iterator that decodes *raws* one by one."""
         return map(self.decode, raws)
 
 

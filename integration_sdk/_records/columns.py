@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from integration_sdk._options_given import Numbers
-from integration_sdk._records.codec import mended
+from integration_sdk._records.codec import EARLIEST, LATEST, mended
 
 Kinds = dict[str, str]
 """Kinds by field, in the order in which they were learned."""
@@ -37,8 +37,6 @@ _MOMENT: Final = pa.timestamp("us", "UTC")
 _PLAIN: Final = r"^-?\d{1,20}(\.\d{1,18})?$"
 _TIME: Final = r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*(Z|[+-]\d\d:\d\d)?$"
 _KINDS: Final = {b'"': "text", b"{": "json", b"[": "json", b"t": "bool", b"f": "bool"}
-_FIRST: Final = datetime.min.replace(tzinfo=UTC)
-_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _UNFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowInvalid)
 _read_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_texts: Final = msgspec.json.Decoder(list[str | None]).decode
@@ -168,7 +166,7 @@ def _times(raws: _Raws) -> _Column:
     try:
         moments = utc.cast(_MOMENT)
         # Most readers, Python too, have the years 1 to 9999 only.
-        inside = pc.and_(pc.greater_equal(moments, _FIRST), pc.less_equal(moments, _LAST))
+        inside = pc.and_(pc.greater_equal(moments, EARLIEST), pc.less_equal(moments, LATEST))
         moments = pc.if_else(inside, moments, None)
     except pa.ArrowInvalid:  # a day that no calendar has
         moments = pa.array([_moment(text) for text in utc.to_pylist()], _MOMENT)

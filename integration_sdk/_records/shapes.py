@@ -15,12 +15,16 @@ import attrs
 from integration_sdk._records.codec import Json, decode_json, without_halves
 from integration_sdk._records.writing import json_names
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import ErrorBody, Validation, ValidationItem
+from integration_sdk.models import (
+    ErrorBody,
+    PushOperation,
+    PushStatus,
+    Validation,
+    ValidationItem,
+)
 
 if TYPE_CHECKING:
     from cattrs import Converter
-
-    from integration_sdk.models import PushOperation, PushStatus
 
 T = TypeVar("T")
 _UNFIT: Final = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
@@ -49,8 +53,6 @@ def read_operation(value: Json) -> PushOperation:
     Raises:
         MalformedResponse: It is not an object, or has no key, company or status.
     """
-    from integration_sdk.models import PushOperation  # noqa: PLC0415 - for pushes only
-
     if not isinstance(value, Mapping):
         raise MalformedResponse(f"a push operation must be an object, not {value!r:.80}")
     named = dict(value)
@@ -129,7 +131,6 @@ def is_error_body(value: object) -> bool:
 def _converter() -> Converter:
     """Return the converter, made on first use: a program that only reads lists needs none."""
     from integration_sdk._records.building import strict_converter  # noqa: PLC0415 - slow to import
-    from integration_sdk.models import PushStatus  # noqa: PLC0415 - for pushes only
 
     converter = strict_converter()
     read_int: Any = converter.get_structure_hook(int)

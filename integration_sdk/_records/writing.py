@@ -53,7 +53,6 @@ def camel(name: str) -> str:
 
 
 def is_struct(kind: Any) -> bool:
-    """Whether *kind* is a msgspec Struct."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
