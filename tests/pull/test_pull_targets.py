@@ -17,7 +17,6 @@ from integration_sdk import Client, errors
 from tests.support.postgres import Line, Server
 from tests.support.pull_support import (
     Place,
-    answer,
     assert_agrees,
     invoices,
     serving,
@@ -253,7 +252,7 @@ async def test_a_full_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_database_that_is_lost_and_comes_back(database: Place) -> None:
     """Connections are cut, and an answer to COMMIT is lost: no record is missing or doubled."""
     books = books_of("a", "b", count=2_000)
-    async with serving(books) as (service, client), Line(str(database.to)) as line:
+    async with serving(books) as (service, client), Line(str(database.to)).between() as line:
         cuts = 0
 
         def cut(request: Any) -> None:
@@ -331,19 +330,3 @@ async def test_a_duckdb_file_opens_in_duckdb_1(tmp_path: Path) -> None:
         await client.pull(["invoices"], to=tmp_path / "books.duckdb")
 
     assert int.from_bytes((tmp_path / "books.duckdb").read_bytes()[12:20], "little") == 64
-
-
-async def test_nothing_half_written_is_left_when_a_page_fails(place: Place) -> None:
-    """What came before a failing page is kept; the next run goes on behind it."""
-    books = books_of("a", count=3_000)
-    async with serving(books) as (service, client):
-        service.odd = lambda _: answer(403) if service.data_requests > 4 else None
-        receipt = await client.pull(["invoices"], **place.options, part_bytes=10_000)
-        assert isinstance(receipt.errors[0].error, errors.Forbidden)
-        kept = receipt.rows
-        assert not place.is_folder or place.parts() == []  # a first read appears as a whole
-        service.odd = lambda _: None
-        receipt = await client.pull(["invoices"], **place.options)
-
-        assert (receipt.rows, receipt.errors) == (3_000 - kept, [])
-        await assert_agrees(books, place)

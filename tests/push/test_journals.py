@@ -36,19 +36,6 @@ pytestmark = pytest.mark.virtual_time
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
 
 
-async def test_a_file_pushed_twice_is_posted_once(journal: AJournal) -> None:
-    """The second run makes no further POST and returns the recorded outcomes."""
-    service = Service(status=lambda record: "Failed" if record["number"] == 2 else "Success")
-    asked = [named(number) for number in range(20)]
-    first, again = [await run_once(service, asked, journal=journal) for _ in range(2)]
-
-    assert service.count("push") == 20
-    assert [(one.reference, one.status, one.key) for one in first] == [
-        (one.reference, one.status, one.key) for one in again
-    ]
-    assert statuses(first) == {SUCCESS: 19, OutcomeStatus.FAILED: 1}
-
-
 # Crashes
 
 

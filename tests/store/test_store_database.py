@@ -32,8 +32,8 @@ async def url(postgres: Server) -> str:
 
 @pytest.fixture
 async def line(url: str) -> AsyncIterator[Line]:
-    async with Line(url) as between:
-        yield between
+    async with Line(url).between() as line:
+        yield line
 
 
 @asynccontextmanager

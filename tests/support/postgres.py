@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import asyncpg
 from attrs import Factory, define
+
+from tests.support.session_support import Peer, raw_server
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # that there is no runtime folder, as in a container
@@ -107,51 +109,36 @@ class Line:
     that_hold: bytes = b""
     is_pooler: bool = False
     _socket: str = ""
-    _server: asyncio.Server | None = None
     _ends: set[asyncio.StreamWriter] = Factory(set)
-    _tasks: set[asyncio.Task[Any]] = Factory(set)
 
-    async def __aenter__(self) -> Line:
+    @asynccontextmanager
+    async def between(self) -> AsyncIterator[Line]:
         parts = urlsplit(self.url)
-        folder = dict(parse_qsl(parts.query))["host"]
-        self._socket = f"{folder}/.s.PGSQL.5432"
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"postgresql://postgres:@127.0.0.1:{port}{parts.path}?sslmode=disable"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.silent = False
-        self.cut()
-        await asyncio.gather(*self._tasks)
+        self._socket = f"{dict(parse_qsl(parts.query))['host']}/.s.PGSQL.5432"
+        async with raw_server(self._carry) as raw:
+            self.url = f"postgresql://postgres:@127.0.0.1:{raw.port}{parts.path}?sslmode=disable"
+            yield self
 
     def cut(self) -> None:
         """End all connections."""
         for end in self._ends:
             end.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        ends = [writer]
+    async def _carry(self, peer: Peer) -> None:
+        ends = {peer.writer}
         try:
             answers, questions = await asyncio.open_unix_connection(self._socket)
-            ends.append(questions)
-            self._ends |= {*ends}
+            ends.add(questions)
+            self._ends |= ends
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass_on(reader, questions))
-                both.create_task(self._pass_on(answers, writer, is_answer=True))
+                both.create_task(self._pass_on(peer.reader, questions))
+                both.create_task(self._pass_on(answers, peer.writer, is_answer=True))
         except* OSError:
             pass
         finally:
+            self._ends -= ends
             for end in ends:
                 end.transport.abort()
-                self._ends.discard(end)
-            await asyncio.sleep(0)
-            self._tasks.discard(task)
 
     async def _pass_on(
         self, source: asyncio.StreamReader, to: asyncio.StreamWriter, *, is_answer: bool = False
