@@ -339,9 +339,11 @@ def in_doubt(request: PushRequest, row: Row) -> PushOutcome:
 
     A push that the caller abandoned stays IN_DOUBT, since it may exist, but is already decided.
     """
-    some = ", ".join(row.candidates[:3])
+    count, some = len(row.candidates), ", ".join(row.candidates[:3])
     if row.candidates:
-        seen = f"It may be one of {len(row.candidates)}: {some}"
+        seen = (
+            f"It may be push {some}" if count == 1 else f"It may be one of {count} pushes: {some}"
+        )
     elif row.verdict is Verdict.ABSENT:
         seen = "The list of pushes does not show it"
     else:

@@ -446,7 +446,7 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
         other = service.add("c-0", "books", "invoices", {"number": "rewritten"})
         outcome = await push
         assert candidates(outcome) == (other.key,)
-        assert f"It may be one of 1: {other.key}. " in str(outcome.error)
+        assert f"It may be push {other.key}. " in str(outcome.error)
 
     assert service.count("push") == 1
 
