@@ -224,7 +224,8 @@ class Session:
             if isinstance(last, Response) and last.status == OFFLINE:
                 call.request = call.request.with_idempotency_key(str(uuid4()))
             why = last.status if isinstance(last, Response) else type(last.error).__name__
-            _log.info("%s: %s; it is sent again in %.2f s", call.request, why, pause)
+            when = f"in {pause:.2f} s" if pause else "when its turn comes"
+            _log.info("%s: %s; it is sent again %s", call.request, why, when)
             if pause > 0:
                 await self._wait(state, call, asyncio.sleep(pause))
 

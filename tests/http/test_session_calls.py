@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import multiprocessing
 from typing import Any
 
@@ -157,8 +158,12 @@ async def test_a_hook_is_told_of_every_call(caplog: pytest.LogCaptureFixture) ->
     assert caplog.text.count("ValueError: a bug of the caller's") == 2
 
 
-async def test_counts_add_up() -> None:
-    """Calls, transmissions, refusals, losses, how things stand, and the quota as last said."""
+async def test_counts_add_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Calls, transmissions, refusals, losses, how things stand, and the quota as last said.
+
+    The log says of each refusal when the call is sent again.
+    """
+    caplog.set_level(logging.INFO, "integration_sdk.session")
     told = answer(200, X_Rate_Limit_Limit="1000", X_Rate_Limit_Remaining="997")
     busy, away = answer(429, error_body(429)), answer(503, error_body(503))
     async with (
@@ -176,6 +181,9 @@ async def test_counts_add_up() -> None:
     assert stats.waited > 0
     assert session.quota is not None
     assert (session.quota.limit, session.quota.remaining) == (1000, 997)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"GET /companies: {status}; it is sent again when its turn comes" for status in (429, 503)
+    ]
 
 
 # aiohttp's own ways in
