@@ -431,7 +431,6 @@ class Service:
     pushes: list[Push] = Factory(list)
     by_key: dict[str, Push] = Factory(dict)
     kept: dict[str, tuple[float, Reply | None, Push | None]] = Factory(dict)
-    fates: Counter[str] = Factory(Counter)
     _shown: dict[tuple[str, bool, bool], bytes] = Factory(dict)
 
     def now(self) -> float:
@@ -474,7 +473,6 @@ class Service:
         """Let one transmission have its fate."""
         dice, at = self.dice, self.history.at
         fate = dice.choice(TROUBLES) if dice.random() < self.weather.trouble else FAIR
-        self.fates[fate.name] += 1
         if fate.name == "late request":
             at(10.0, lambda: answer(_lost(self, None, sent)))
             late = dice.choice([11.0, 60.0, 200.0])

@@ -648,8 +648,6 @@ class Tally:
     crashes: int = 0
     transmissions: int = 0
     listings: int = 0
-    states: Counter[str] = Factory(Counter)
-    fates: Counter[str] = Factory(Counter)
     told: Counter[str] = Factory(Counter)
     violations: list[tuple[int, str]] = Factory(list)
     story: str = ""
@@ -659,8 +657,6 @@ class Tally:
         self.crashes += history.crashes
         self.transmissions += history.record.sent
         self.listings += history.listings
-        self.states.update(str(row.state) for row in history.record.rows.values())
-        self.fates += history.service.fates
         self.told += history.told
         self.violations += [(history.seed, one) for one in found]
         if found and not self.story:
@@ -710,9 +706,7 @@ def main() -> None:
         f"package: {integration_sdk.__file__}",
         f"{tally.histories} histories of {options.workers}, {tally.transmissions} transmissions, "
         f"{tally.crashes} crashes, {tally.listings} searches, {seconds:.1f} s",
-        f"states at the end: {dict(tally.states.most_common())}",
         f"told: {dict(tally.told.most_common())}",
-        f"fates: {dict(tally.fates.most_common())}",
         f"violations: {len(tally.violations)} {dict(kinds)}",
         *(f"  {seed}: {one}" for seed, one in tally.violations[:40]),
         tally.story,

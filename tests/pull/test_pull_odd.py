@@ -10,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.dataset
 import pytest
 
 import integration_sdk
+from tests.support.postgres import fetch
 from tests.support.pull_support import STAMP, Place, Record, invoices, serving, stamped
 
 GUIDE = (Path(integration_sdk.__file__).parent / "docs/guides/pull.md").read_text()
@@ -130,7 +130,9 @@ async def test_what_is_read_back_is_what_was_sent(
         "polars": found["frame"].to_dicts(),
         "duckdb of files": found["newest"].to_arrow_table().to_pylist(),
         "duckdb": from_table,
-        "postgres": await by_asyncpg(str(database.to)),
+        "postgres": [
+            dict(row) for row in await fetch(str(database.to), "SELECT * FROM invoices_view")
+        ],
     }
     ((learned,),) = await database.select("SELECT learned FROM _pull_tables")
     with duckdb.connect(str(tmp_path / "x.duckdb")) as duck:
@@ -150,14 +152,6 @@ async def test_what_is_read_back_is_what_was_sent(
                 if "\0" in (value, got):  # no text of PostgreSQL can hold it
                     value, got = value.replace("\0", ""), got.replace("\0", "")
                 assert got == value, (name, field_)
-
-
-async def by_asyncpg(url: str) -> list[Record]:
-    db = await asyncpg.connect(url)
-    try:
-        return [dict(row) for row in await db.fetch("SELECT * FROM invoices_view")]
-    finally:
-        await db.close()
 
 
 async def test_a_bad_record_stops_nobody(place: Place) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from integration_sdk import Client, errors
-from tests.support.postgres import Line, Server
+from tests.support.postgres import Line, execute
 from tests.support.pull_support import (
     Place,
     assert_agrees,
@@ -132,19 +132,18 @@ async def test_a_missing_extra(
         client.pull(["invoices"], to=to, format=format_)
 
 
-async def test_a_database_that_lacks_rights(database: Place, postgres: Server) -> None:
+async def test_a_database_that_lacks_rights(database: Place) -> None:
     """Says which right, and to whom; with it, the pull goes on."""
     parts = urlsplit(str(database.to))
-    name = parts.path[1:]
-    await postgres.execute(name, "CREATE ROLE reader LOGIN")
-    await postgres.execute(name, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    await execute(str(database.to), "CREATE ROLE reader LOGIN")
+    await execute(str(database.to), "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     host = parts.netloc.rpartition("@")[2]
     place = Place(urlunsplit(parts._replace(netloc=f"reader@{host}")), "postgres")
     books = books_of("a")
     async with serving(books) as (_, client):
         with pytest.raises(errors.ConfigurationError, match="must be allowed to CREATE tables"):
             await client.pull(["invoices"], **place.options)
-        await postgres.execute(name, "GRANT CREATE ON SCHEMA public TO reader")
+        await execute(str(database.to), "GRANT CREATE ON SCHEMA public TO reader")
         await client.pull(["invoices"], **place.options)
 
     await assert_agrees(books, place)

@@ -22,25 +22,21 @@ from tests.support.virtual_service import Service
 NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
 
 
-@pytest.fixture(params=[str, Path])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return request.param(tmp_path / "state.db")
-
-
 def at_once() -> Service:
     return Service(lambda _: -1.0, latency=0.0)
 
 
-async def test_coordinators_take_turns_with_one_store(where: Any) -> None:
+async def test_coordinators_take_turns_with_one_store(tmp_path: Path) -> None:
     """It opens at the first use, stays open between two blocks, and knows what was pushed."""
+    where = tmp_path / "state.db"
     async with Store(where) as store:
-        assert not Path(where).exists()
+        assert not where.exists()
         async with coordinator(at_once(), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
             with pytest.raises(JournalInUse, match="another coordinator"):
                 await coordinator(at_once(), journal=store).__aenter__()
         with pytest.raises(JournalInUse):
-            await coordinator(at_once(), journal=where).__aenter__()
+            await coordinator(at_once(), journal=str(where)).__aenter__()
         service = at_once()
         async with coordinator(service, journal=store) as pushes:
             second = await (await pushes.submit(NAMED))
@@ -63,9 +59,9 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
         Store("state.db", **wrong)
 
 
-def test_store_is_used_in_one_loop_at_a_time(where: Any) -> None:
+def test_store_is_used_in_one_loop_at_a_time(tmp_path: Path) -> None:
     """A use in another one meanwhile is refused at once."""
-    store = Store(where)
+    store = Store(tmp_path / "state.db")
 
     async def push() -> str | None:
         async with coordinator(at_once(), journal=store) as pushes:

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 import integration_sdk
 from integration_sdk._store.row import Lane, Result, Row, State
 from integration_sdk._store.sql import POSTGRES, tables
 from integration_sdk._store.store import Store
-from tests.support.postgres import Server, fetch
+from tests.support.postgres import Server, execute, fetch
 
 GUIDES = Path(integration_sdk.__file__).parent / "docs" / "guides"
 LANE = Lane("acme", "connection", "invoices")
@@ -27,14 +26,6 @@ def blocks(page: str, language: str) -> list[str]:
     )
 
 
-async def script(url: str, text: str) -> None:
-    db = await asyncpg.connect(url)
-    try:
-        await db.execute(text)
-    finally:
-        await db.close()
-
-
 def row(number: int, **facts: object) -> Row:
     return Row(f"row-{number}", LANE, version=0, payload=b"{}", reference=f"INV-{number}", **facts)  # type: ignore[arg-type]  # facts of any type
 
@@ -44,8 +35,8 @@ async def test_sql_of_the_postgresql_page_works(postgres: Server) -> None:
     url = await postgres.new_database()
     make, grant, unfinished, holders, delete = blocks("postgresql.md", "sql")
     assert ";\n".join(tables(POSTGRES)) in make
-    await script(url, make)
-    await script(url, f"CREATE ROLE worker; {grant}")
+    await execute(url, make)
+    await execute(url, f"CREATE ROLE worker; {grant}")
     async with Store(url) as store:
         journal = await store._lend()
         await journal.beat()
@@ -61,10 +52,10 @@ async def test_sql_of_the_postgresql_page_works(postgres: Server) -> None:
         assert 0 <= oldest < 60
         ((holder, _, held, alive),) = await fetch(url, holders)
         assert (holder, held, alive) == (journal.holder, 1, True)
-        await script(url, delete)
+        await execute(url, delete)
         assert len(await journal.everything()) == 3
-        await script(url, "UPDATE integration_sdk.pushes SET added_at = added_at - 401 * 86400")
-        await script(url, delete)
+        await execute(url, "UPDATE integration_sdk.pushes SET added_at = added_at - 401 * 86400")
+        await execute(url, delete)
         assert [one.id for one in await journal.everything()] == ["row-1", "row-2"]
 
 
@@ -87,8 +78,8 @@ async def test_restored_store_searches_for_what_was_queued(
         assert run(restore, tmp_path) == "ok\n"
         assert run(mark, tmp_path) == ""
     else:
-        await script(where, "UPDATE integration_sdk.pushes SET state = 'QUEUED', version = 0")
-        await script(where, f"SET search_path = integration_sdk; {update}")
+        await execute(where, "UPDATE integration_sdk.pushes SET state = 'QUEUED', version = 0")
+        await execute(where, f"SET search_path = integration_sdk; {update}")
 
     async with Store(where) as store:
         (found,) = await (await store._lend()).claim()

@@ -41,15 +41,8 @@ class Server:
     async def new_database(self) -> str:
         """Return the URL of a new one."""
         name = f"test_{next(_numbers)}"
-        await self.execute("postgres", f"CREATE DATABASE {name}")
+        await execute(self.url("postgres"), f"CREATE DATABASE {name}")
         return self.url(name)
-
-    async def execute(self, database: str, query: str) -> None:
-        db = await asyncpg.connect(self.url(database))
-        try:
-            await db.execute(query)
-        finally:
-            await db.close()
 
     def stop(self) -> None:
         """Stop it as a failing machine would."""
@@ -81,6 +74,14 @@ def postgres_server() -> Iterator[Server]:
         finally:
             running.stop()  # in order, it would write to disk what nobody reads again
             server.cleanup()
+
+
+async def execute(url: str, script: str) -> None:
+    db = await asyncpg.connect(url)
+    try:
+        await db.execute(script)
+    finally:
+        await db.close()
 
 
 async def fetch(url: str, query: str) -> Any:

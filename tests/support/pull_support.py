@@ -15,7 +15,6 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final
 
-import asyncpg
 import duckdb
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +22,7 @@ from aiohttp import web
 from attrs import define, field
 
 from integration_sdk import Client
-from tests.support.postgres import Server
+from tests.support.postgres import Server, fetch
 
 Record = dict[str, Any]
 STAMP: Final = "2024-01-01T00:00:00Z"
@@ -182,11 +181,7 @@ class Place:
             with duckdb.connect(str(self.to)) as database:
                 found: list[Any] = database.execute(query).fetchall()
                 return found
-        db = await asyncpg.connect(str(self.to))
-        try:
-            return [tuple(row) for row in await db.fetch(query)]
-        finally:
-            await db.close()
+        return [tuple(row) for row in await fetch(str(self.to), query)]
 
 
 def records_in(part: Path) -> list[Record]:
