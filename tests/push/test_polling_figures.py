@@ -231,7 +231,7 @@ def test_stuck_pushes_do_not_hinder_fast_ones() -> None:
 @given(st.floats(0.0, 40.0))
 def test_a_push_is_seen_soon_after_it_shows(lag: float) -> None:
     """A read that does not show it yet counts as one that shows it Pending: no storm, no rest."""
-    service = Service(lambda _: 0.0, [unseen(lag)])
+    service = Service(lambda _: 0.01, [unseen(lag)])
 
     async def wait() -> float:
         async with service.client() as client:
