@@ -75,7 +75,7 @@ class OpenPush:
     number: How many pushes of the company were followed before it.
     born, seen: When it was first followed, and last known to be Pending.
     due: When to read it singly, by the rule. looks: When it has to be looked at anyhow, sorted.
-    polled, rests_until: When it was last read singly, and when a look may follow that.
+    polled, hurried: When it was last read singly, and last for the sake of a look.
     unlisted: Whether lists lack it, or what is wanted of it.
     operation: Its last state, if the service has answered with it.
     trouble: The error of the last poll of it or of its company's list; None if that saw it.
@@ -91,7 +91,7 @@ class OpenPush:
     lane: Lane = Factory(Lane)
     looks: list[float] = Factory(list)
     polled: float = -inf
-    rests_until: float = -inf
+    hurried: float = -inf
     unlisted: bool = False
     wants_data: bool = False
     operation: PushOperation | None = None
@@ -224,11 +224,9 @@ class Schedule:
 
     def was_read(self, push: OpenPush, began: float, now: float) -> None:
         """Note that a push was read singly, or that this failed."""
-        was_looked_for = bool(push.looks) and push.looks[0] <= began
-        rest = self.limits.floor_notified if was_looked_for else self.limits.floor
         push.polled = now  # it may have waited for its turn until now
-        push.rests_until = max(push.rests_until, now + rest)
-        push.looks = [look for look in push.looks if look > began]
+        if push.looks and push.looks[0] <= began:
+            push.hurried, push.looks = now, [look for look in push.looks if look > began]
         push.due = began  # what has failed is read again as soon as the floors allow
 
     def still_pending(self, push: OpenPush, at: float) -> None:
@@ -330,7 +328,8 @@ class Schedule:
         at = max(due, push.polled + floor)
         # Shortly before a look that has to be, no other is made.
         if push.looks and push.looks[0] < at + floor + limits.floor:
-            return max(push.looks[0], push.rests_until)
+            hurried = push.hurried + limits.floor_notified
+            return max(push.looks[0], push.polled + limits.floor, hurried)
         return at
 
     def _list_at(self, company: PolledCompany, pushes: Sequence[OpenPush]) -> float:

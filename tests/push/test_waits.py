@@ -10,6 +10,7 @@ import pytest
 
 from integration_sdk import Coordinator, OutcomeStatus, PushOutcome, PushStatus
 from integration_sdk.errors import WaitExpired
+from tests.support.budget_support import polls_too_close
 from tests.support.push_support import (
     Journal,
     coordinator,
@@ -20,7 +21,7 @@ from tests.support.push_support import (
     pushed,
     request,
 )
-from tests.support.virtual_service import Service
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 SUCCESS, PENDING, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.IN_DOUBT
@@ -58,6 +59,20 @@ async def test_a_wait_looks_once_more_before_it_ends(minutes: int, early: float)
         ended = await client.wait(key, company_id="c-0", timeout=minutes * 60.0)
 
     assert ended.status is PushStatus.SUCCESS
+
+
+async def test_a_look_that_failed_is_not_repeated_by_the_next_wait() -> None:
+    """The floor holds for an old push, whatever the first of two polls met."""
+    service = Service(lambda _: 1e6)
+    service.answer = lambda call: refusal(500) if call.at > 900 else None
+    async with service.client() as client:
+        key = service.add().key
+        for seconds in (1000.0, 100.0):
+            with pytest.raises(WaitExpired):
+                await client.wait(key, company_id="c-0", timeout=seconds)
+
+    assert [round(one.at) for one in service.log[-2:]] == [998, 1098]
+    assert not [*polls_too_close(service, told=False)]
 
 
 async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
