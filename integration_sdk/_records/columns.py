@@ -30,8 +30,8 @@ _Raws = list[bytes | None]
 _Column = tuple[pa.Array, list[bool]]
 """A column's values, and which records have a value that does not fit it."""
 
-RESERVED: Final = frozenset({"company"})
-"""Columns that a pull adds: the folder ``company=<id>`` is one."""
+RESERVED: Final = frozenset({"company", "connection", "account"})
+"""Columns that a pull adds: its folders, such as ``company=<id>``, are columns to readers."""
 _DECIMAL: Final = pa.decimal128(38, 18)
 _MOMENT: Final = pa.timestamp("us", "UTC")
 _PLAIN: Final = r"^-?\d{1,20}(\.\d{1,18})?$"
