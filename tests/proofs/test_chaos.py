@@ -14,32 +14,23 @@ from tests.support.postgres import Server
 LONG = pytest.mark.long
 
 
-@LONG
-@pytest.mark.timeout(0)
-async def test_one_worker_with_a_file_is_killed(tmp_path: Path) -> None:
-    """Started again with the same records, it goes on where it stood; a file is attached once."""
-    report = await chaos.run("file", 5, str(tmp_path / "pushes.db"), records=800, events=60)
-
-    assert report.violations == []
-    assert report.events >= 30
-
-
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
     ("how", "records", "events"),
     [
         pytest.param("freeze", 40, 1, marks=pytest.mark.timeout(300)),
+        pytest.param("file", 800, 60, marks=LONG),
         pytest.param("freeze", 1600, 60, marks=LONG),
         pytest.param("kill", 1600, 60, marks=LONG),
     ],
 )
-async def test_two_workers_of_a_database_are_killed_and_frozen(
-    postgres: Server, how: str, records: int, events: int
+async def test_workers_are_killed_and_frozen(
+    postgres: Server, tmp_path: Path, how: str, records: int, events: int
 ) -> None:
-    """Beyond the lease: the other one goes on, and the one that wakes writes nothing wrong."""
-    url = await postgres.new_database()
+    """Beyond the lease: others go on, and one that wakes or is started again does nothing wrong."""
+    store = str(tmp_path / "pushes.db") if how == "file" else await postgres.new_database()
 
-    report = await chaos.run(how, 7, url, records=records, events=events)
+    report = await chaos.run(how, 7, store, records=records, events=events)
 
     assert report.violations == []
     assert report.events >= events / 2

@@ -253,16 +253,6 @@ async def test_a_cut_at_every_byte_does_no_harm() -> None:
     await all_of(await every_byte())
 
 
-async def test_a_lost_answer_is_found_without_the_caller() -> None:
-    """An operation that exists is the request's SUCCESS, though its answer never came."""
-    async with service(1) as sandbox:
-        seen = await push(sandbox, sandbox.companies[0], Case(1, "POST", Cut("response", 0, "RST")))
-
-    (outcome,) = seen.outcomes
-    assert (outcome.status, outcome.key) == (OutcomeStatus.SUCCESS, seen.operations[0].key)
-    assert seen.transmissions == 1
-
-
 @pytest.mark.parametrize(
     ("lie", "said"),
     [

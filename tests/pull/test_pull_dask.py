@@ -38,7 +38,7 @@ async def client(service: Lists) -> AsyncIterator[Client]:
         yield connected
 
 
-@pytest.mark.parametrize("place", ["ndjson", "parquet", "postgres"], indirect=True)
+@pytest.mark.parametrize("place", ["ndjson", "postgres"], indirect=True)
 async def test_workers_pull_what_one_process_would(
     place: Place, service: Lists, client: Client, workers: Cluster
 ) -> None:

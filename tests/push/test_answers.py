@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk._push.wire import read_any, read_full, read_page
@@ -58,6 +58,7 @@ operations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=50)
 @given(operations, st.sampled_from(["float", "decimal"]))
 def test_the_short_path_reads_what_the_long_one_does(shape: dict[str, Any], numbers: Any) -> None:
     """An operation reads the same by the short path as by the one converter."""

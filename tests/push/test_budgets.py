@@ -55,7 +55,7 @@ def test_pushes_keep_their_budgets(trouble: str) -> None:
     way, another = WAYS[turn % 4], WAYS[(turn + 1) % 4]
     size, companies = SIZES[1 + turn // 4 % 2]
 
-    assert not breaches([trouble], way)
+    assert not breaches([trouble], way, seconds=900.0)
     assert not breaches([trouble], another, count=size, companies=companies, seconds=60.0)
 
 
