@@ -177,7 +177,7 @@ async def test_a_unit_that_fails_is_named_and_exits_with_1(tmp_path: Path) -> No
 COLUMNS = 100
 
 
-async def in_terminal(sandbox: Sandbox, *arguments: str, stdout: int | None = None) -> list[str]:
+async def in_terminal(sandbox: Sandbox, *arguments: str) -> list[str]:
     """Run a command whose stderr is a terminal of 100 columns; return what it writes there.
 
     In pieces between carriage returns and line feeds, without control sequences.
@@ -187,7 +187,7 @@ async def in_terminal(sandbox: Sandbox, *arguments: str, stdout: int | None = No
         *COMMAND,
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=theirs if stdout is None else stdout,
+        stdout=theirs,
         stderr=theirs,
         env=environment(sandbox) | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)},
     )

@@ -14,9 +14,8 @@ from attrs import define
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from integration_sdk import CallInfo, Priority
+from integration_sdk import CallInfo
 from integration_sdk._http import CallOptions
-from integration_sdk._http.call import Call
 from integration_sdk._http.credentials import check_base_url
 from integration_sdk._http.requests import Request
 from integration_sdk.errors import (
@@ -62,16 +61,6 @@ async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int
     assert got.status == 200
     assert len({line for line in lines if line.startswith(b"Idempotency-Key: ")}) == keys
     assert len(server.requests) == 2
-
-
-async def test_what_is_fetched_ahead_stays_behind_all_others() -> None:
-    """A client whose calls go first lifts none of its prefetched pages."""
-    first = CallOptions(priority=Priority.INTERACTIVE)
-    page = read(priority=Priority.PREFETCH)
-
-    assert Call.of(page, first, 0.0).priority is Priority.PREFETCH
-    push = write(priority=Priority.PUSH)
-    assert Call.of(push, first, 0.0).priority is Priority.INTERACTIVE
 
 
 @pytest.mark.parametrize(

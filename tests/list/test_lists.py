@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from integration_sdk import Client
+from integration_sdk import Client, Priority
 from integration_sdk._http.responses import Response
 from integration_sdk._list.page import read_page
 from integration_sdk.errors import (
@@ -216,12 +216,13 @@ async def test_no_more_pages_are_on_their_way_than_wanted(
 
 
 async def test_pages_ahead_wait_behind_everything_else(connect: Connect) -> None:
-    """The first page goes at the caller's priority, those ahead at the lowest."""
+    """The first page goes at the caller's priority, those ahead at the lowest, whatever that is."""
     service = Records(items=500)
     whole = service.body
     service.body = lambda *page: whole(*page).replace(b"/companies?", b"?")  # type: ignore[method-assign]  # of any list
     client = await connect(service, per_company=1)
-    items = aiter(client.company("a").data("invoices").list(prefetch=4))
+    urgent = client.with_options(priority=Priority.INTERACTIVE)
+    items = aiter(urgent.company("a").data("invoices").list(prefetch=4))
     await anext(items)
     await asyncio.sleep(0.005)  # page 2 is on its way, and three more are in line
 

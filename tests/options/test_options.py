@@ -148,6 +148,7 @@ TAGS = choices("a", "b", kind="Array")
 RATES = {"rate": choices("20", "x", kind="Number"), "paid": choices("True", kind="Boolean")}
 ID = {"id": prop(required=True)}
 NEEDED = {"it": prop("Array", required=True)}
+RULED = {"it": prop(validation={"warnings": [{"details": "Max length of 2 characters."}]})}
 ORDER = {"date": prop("DateTime", required=True), "lines": prop("Array")}
 SMALL: list[tuple[Json, Any, list[tuple[str, str]]]] = [
     # The options, a record, and its problems.
@@ -176,6 +177,7 @@ SMALL: list[tuple[Json, Any, list[tuple[str, str]]]] = [
     (RATES, {"rate": Decimal("20.0"), "paid": "True"}, []),
     (RATES, {"rate": True, "paid": 1}, [("rate", "not_a_choice"), ("paid", "not_a_choice")]),
     ({"it": prop("Number", options=[{"value": 0.1}])}, {"it": Decimal("0.1")}, []),
+    (RULED, {"it": "long"}, []),  # what a sentence means only the platform can tell
     (ORDER, Order(date(2024, 5, 31), [Decimal("1.50")]), []),  # as the JSON that it is sent as
     ({"it": TAGS}, {"it": ["a", "b"]}, []),
     ({"it": TAGS}, {"it": ["a", "c"]}, [("it[1]", "not_a_choice")]),
@@ -207,16 +209,6 @@ def test_a_label_is_answered_with_its_value() -> None:
     assert message(account="account 77").endswith('not "account 77"; did you mean "A77"?')
     assert message(account="a77").endswith('not "a77"; did you mean "A77"?')
     assert message(Account="A77").endswith('may be dropped; did you mean "account"?')
-
-
-def test_a_rule_in_words_is_shown_and_not_interpreted() -> None:
-    """What a sentence means only the platform can tell: form and schema quote it, no more."""
-    rule = "Max length of 2 characters."
-    described = options(it=prop(validation={"warnings": [{"field": "It", "details": rule}]}))
-
-    assert described.check({"it": "long"}) == []
-    assert described.form()[0].rules == (rule,)
-    assert described.json_schema()["properties"]["it"]["description"] == rule
 
 
 # Records and options as values

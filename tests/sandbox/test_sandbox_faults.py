@@ -23,7 +23,6 @@ from tests.support.sandbox_support import (
     holding,
     push_under,
     serving,
-    statuses,
     until,
 )
 
@@ -247,7 +246,7 @@ async def test_concurrency_is_limited(limits: dict[str, Any], passed: int) -> No
         await until(lambda: http.sandbox.served == len(calls) - passed)
         gate.set()
         replies = await asyncio.gather(*calls)
-        after = await statuses(http, 2)
+        after = await told(http, ["get", "get"])
 
     assert Counter(reply.status for reply in replies)[200] == passed
     assert (rule.hits, after) == (8 - passed, [200, 200])

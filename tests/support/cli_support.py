@@ -47,20 +47,13 @@ def environment(sandbox: Sandbox | None) -> dict[str, str]:
     bare = {name: value for name, value in os.environ.items() if "INTEGRATION_SDK" not in name}
     if sandbox is None:
         return bare
-    there = {
-        "INTEGRATION_SDK_BASE_URL": sandbox.base_url,
-        "INTEGRATION_SDK_API_KEY": sandbox.api_key,
-    }
-    return bare | there
+    there = {"BASE_URL": sandbox.base_url, "API_KEY": sandbox.api_key}
+    return bare | {f"INTEGRATION_SDK_{name}": value for name, value in there.items()}
 
 
 @asynccontextmanager
 async def started(
-    *arguments: str,
-    sandbox: Sandbox | None = None,
-    stdin: int = DEVNULL,
-    stdout: int = PIPE,
-    redirect: str | None = None,
+    *arguments: str, sandbox: Sandbox | None = None, redirect: str | None = None
 ) -> AsyncIterator[Process]:
     """A command under way, killed if it is still there at the end; *redirect* as shells do."""
     shell = ("sh", "-c", f'exec "$@" {redirect}', "sh") if redirect else ()
@@ -68,8 +61,8 @@ async def started(
         *shell,
         *COMMAND,
         *arguments,
-        stdin=stdin,
-        stdout=stdout,
+        stdin=DEVNULL,
+        stdout=PIPE,
         stderr=PIPE,
         env=environment(sandbox),
         cwd=Path(__file__).parents[2],
@@ -82,10 +75,10 @@ async def started(
         await process.communicate()
 
 
-async def ended(process: Process, stdin: bytes | None = None) -> Done:
+async def ended(process: Process) -> Done:
     async with asyncio.timeout(SECONDS):
-        stdout, stderr = await process.communicate(stdin)
-    return Done(process.returncode or 0, (stdout or b"").decode(), stderr.decode())
+        stdout, stderr = await process.communicate()
+    return Done(process.returncode or 0, stdout.decode(), stderr.decode())
 
 
 async def run(*arguments: str, sandbox: Sandbox | None = None, redirect: str | None = None) -> Done:
@@ -163,9 +156,9 @@ def captured() -> Iterator[tuple[Callable[[], str], Callable[[], str]]]:
 
 
 async def pushed(sandbox: Sandbox, connection: Connection, source: Path, **options: object) -> Done:
-    """Push without a process of its own; ``update_id="id"`` stands for ``--update-id id``."""
+    """Push without a process of its own; ``check="options"`` stands for ``--check options``."""
     given = {"patience": 0.2} | options
-    pairs = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]
+    pairs = [(f"--{name}", value) for name, value in given.items()]
     words = itertools.chain.from_iterable(pairs)
     return await here("push", source, *to(connection), *words, sandbox=sandbox)
 

@@ -91,11 +91,6 @@ class Http:
         return f"{self.company}/connections/{self.connection(number).id}"
 
 
-async def statuses(http: Http, count: int, path: str = "/companies") -> list[int]:
-    """The statuses of *count* reads, one after the other."""
-    return [(await http.get(path)).status for _ in range(count)]
-
-
 def holding(gate: asyncio.Event) -> Callable[[Any, Any], Any]:
     """A fault: the work is done at once, the answer waits at *gate*."""
 
@@ -117,11 +112,11 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def serving(*, key: str | None = None, **options: Any) -> AsyncIterator[Http]:
-    """Run a sandbox of these *options* and call it, with another *key* if given."""
+async def serving(**options: Any) -> AsyncIterator[Http]:
+    """Run a sandbox of these *options* and call it."""
     options.setdefault("invoices", 250)
     async with Sandbox(**options) as sandbox:
-        credential = base64.b64encode((key or sandbox.api_key).encode()).decode()
+        credential = base64.b64encode(sandbox.api_key.encode()).decode()
         headers = {"Authorization": f"Basic {credential}"}
         async with aiohttp.ClientSession(headers=headers) as session:
             yield Http(sandbox, session)

@@ -156,14 +156,12 @@ def in_turn(*replies: bytes) -> Connection:
     return serve
 
 
-def held(release: asyncio.Event | None = None) -> Connection:
-    """Answer once *release* is set; never without one."""
+def held() -> Connection:
+    """Never answer."""
 
     async def serve(peer: Peer) -> None:
-        while True:
-            await peer.receive()
-            await (release or asyncio.Event()).wait()
-            peer.write(answer())
+        await peer.receive()
+        await asyncio.Event().wait()
 
     return serve
 

@@ -263,17 +263,10 @@ async def wake(key: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"secrets": ""},
-        {"authorization": ["Bearer x", ""]},
-        {"secrets": None},
-        {"secrets": SECRET, "authorization": None},
-        {"secrets": SECRET.encode()},
-        {"secrets": "whsec_not base64"},
-        {"secrets": "whsec_"},
-        {"secrets": "whsec_AAAAA"},
-        {"secrets": SECRET, "allow_unverified": True},
-        {"allow_unverified": "no"},
+        *({}, {"secrets": ""}, {"authorization": ["Bearer x", ""]}, {"secrets": None}),
+        *({"secrets": SECRET, "authorization": None}, {"secrets": SECRET.encode()}),
+        *({"secrets": odd} for odd in ("whsec_not base64", "whsec_", "whsec_AAAAA")),
+        *({"secrets": SECRET, "allow_unverified": True}, {"allow_unverified": "no"}),
         *({"notify": odd, "secrets": SECRET} for odd in (wake, partial(wake, "key-1"), None)),
     ],
 )
