@@ -19,8 +19,8 @@ from tests.support.session_support import (
     always,
     answer,
     error_body,
-    raw_server,
     read,
+    serving,
     session_on,
     virtual_session,
     write,
@@ -29,10 +29,7 @@ from tests.support.session_support import (
 
 async def test_nothing_leaves_before_it_is_recorded() -> None:
     """*before* runs when the turn has come; the request is sent once, whatever comes."""
-    async with (
-        raw_server(always(answer(503, error_body(503)))) as server,
-        session_on(server) as session,
-    ):
+    async with serving(always(answer(503, error_body(503)))) as (server, session):
 
         async def record() -> None:
             await asyncio.sleep(0)
@@ -50,7 +47,7 @@ async def test_what_cannot_be_recorded_is_not_sent() -> None:
     async def record() -> None:
         raise RuntimeError("the disk is full")
 
-    async with raw_server(always(answer())) as server, session_on(server, connections=1) as session:
+    async with serving(always(answer()), connections=1) as (server, session):
         with pytest.raises(RuntimeError, match="disk is full"):
             await session.send_once(write(), ONE_CALL, before=record)
         assert not server.requests
@@ -89,7 +86,7 @@ def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> 
         await peer.writer.drain()  # and closes, without "Connection: close"
 
     async def journey() -> None:
-        async with raw_server(one_answer) as server, session_on(server) as session:
+        async with serving(one_answer) as (server, session):
             for number in range(200):
                 request = write() if number % 2 else read()
                 send = session.send if number % 4 < 2 else session.send_once
@@ -134,7 +131,7 @@ def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> 
 
     async def journey() -> None:
         options = CallOptions(timeout=0.1, retry=RetryPolicy.never())
-        async with raw_server(silent) as server, session_on(server) as session:
+        async with serving(silent) as (_, session):
             for _ in range(2):
                 calls = [session.send(read(), options) for _ in range(30)]
                 ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)

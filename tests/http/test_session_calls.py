@@ -37,6 +37,7 @@ from tests.support.session_support import (
     raw_server,
     read,
     reply_of,
+    serving,
     session_on,
     until,
     virtual_session,
@@ -54,7 +55,7 @@ def keyed() -> Request:
 async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int) -> None:
     """The service would only repeat it; a 429 it does not keep, so the key stays."""
     serve = in_turn(answer(status, error_body(status)), answer())
-    async with raw_server(serve) as server, session_on(server) as session:
+    async with serving(serve) as (server, session):
         got = await session.send(keyed(), ONE_CALL)
 
     lines = [line for sent in server.requests for line in sent.split(b"\r\n")]
@@ -136,7 +137,7 @@ async def test_a_hook_is_told_of_every_call(caplog: pytest.LogCaptureFixture) ->
         raise ValueError("a bug of the caller's")
 
     replies = in_turn(answer(), answer(500, error_body(500)))
-    async with raw_server(replies) as server, session_on(server, on_call=hook) as session:
+    async with serving(replies, on_call=hook) as (_, session):
         for request in (read(), write()):
             await session.send(request, ONE_CALL)
 
@@ -155,10 +156,7 @@ async def test_counts_add_up(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "integration_sdk.session")
     told = answer(200, X_Rate_Limit_Limit="1000", X_Rate_Limit_Remaining="997")
     busy, away = answer(429, error_body(429)), answer(503, error_body(503))
-    async with (
-        raw_server(in_turn(told, busy, away, answer())) as server,
-        session_on(server) as session,
-    ):
+    async with serving(in_turn(told, busy, away, answer())) as (_, session):
         assert (session.stats().requests, session.quota) == (0, None)
         await session.send(read(), ONE_CALL)
         await session.send(read(), ONE_CALL)
@@ -193,10 +191,11 @@ async def test_middlewares_and_traces_are_passed_through() -> None:
 
     config = aiohttp.TraceConfig()
     config.on_request_start.append(began)
-    async with (
-        raw_server(in_turn(answer(503, error_body(503)), answer())) as server,
-        session_on(server, middlewares=[middleware], trace_configs=[config]) as session,
-    ):
+    async with serving(
+        in_turn(answer(503, error_body(503)), answer()),
+        middlewares=[middleware],
+        trace_configs=[config],
+    ) as (server, session):
         await session.send(read(), ONE_CALL)
 
     assert seen == [("test", 1), "middleware", ("test", 2), "middleware"]
@@ -212,10 +211,7 @@ async def test_a_middleware_may_read_the_answer() -> None:
         seen.append(await response.read())
         return response
 
-    async with (
-        raw_server(always(answer(200, body))) as server,
-        session_on(server, middlewares=[looks]) as session,
-    ):
+    async with serving(always(answer(200, body)), middlewares=[looks]) as (_, session):
         for request in (read(), write()):
             assert (await session.send(request, ONE_CALL)).body == body
         with pytest.raises(ResponseTooLarge):
@@ -287,10 +283,7 @@ async def test_what_a_middleware_awaits_in_vain_is_no_cancellation_of_the_call()
             await token
         return await handler(request)
 
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(server, middlewares=[renews]) as session,
-    ):
+    async with serving(always(answer()), middlewares=[renews]) as (_, session):
         response = await session.send(read(), CallOptions())
         failing = iter([True])
         with pytest.raises(AnswerLost, match="CancelledError"):
@@ -324,7 +317,7 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
 
 async def test_another_running_loop_is_refused() -> None:
     """A second loop in another thread gets a clear error, not a hang."""
-    async with raw_server(always(answer())) as server, session_on(server) as session:
+    async with serving(always(answer())) as (_, session):
         await session.send(read(), ONE_CALL)
         error = await asyncio.to_thread(lambda: asyncio.run(reply_of(session, read())))
 
@@ -337,7 +330,7 @@ async def test_a_forked_child_is_refused() -> None:
     """Sockets shared between processes mix up answers, so a child gets a clear error."""
     context = multiprocessing.get_context("fork")
     told = context.SimpleQueue()
-    async with raw_server(always(answer())) as server, session_on(server) as session:
+    async with serving(always(answer())) as (server, session):
         await session.send(read(), ONE_CALL)
 
         def child() -> None:

@@ -34,6 +34,7 @@ from tests.support.session_support import (
     held,
     raw_server,
     read,
+    serving,
     session_on,
     write,
 )
@@ -127,7 +128,7 @@ def accepts(key: str) -> Connection:
 async def test_a_key_is_asked_for_once_and_again_after_a_401() -> None:
     """A crowd of first calls asks once; after a 401 all go on with the new key, writes too."""
     asked, source = keys("one", "two")
-    async with raw_server(accepts("two")) as server, session_on(server, api_key=source) as session:
+    async with serving(accepts("two"), api_key=source) as (_, session):
         requests = [read(), write(), read(), write()]
         answers = await asyncio.gather(*(session.send(one, ONE_CALL) for one in requests))
         answers.append(await session.send(read(), ONE_CALL))
@@ -140,10 +141,7 @@ async def test_a_key_that_stays_wrong_is_told() -> None:
     """A second 401, or the same key again, is the answer; nothing loops."""
     for given, sent in ((("one",), 1), (("one", "two", "three"), 2)):
         _, source = keys(*given)
-        async with (
-            raw_server(accepts("nine")) as server,
-            session_on(server, api_key=source) as session,
-        ):
+        async with serving(accepts("nine"), api_key=source) as (server, session):
             assert (await session.send(read(), ONE_CALL)).status == 401
         assert len(server.requests) == sent
 
@@ -159,7 +157,7 @@ async def test_a_source_that_fails_fails_the_call() -> None:
             raise LookupError("the vault is sealed")
         return "good"
 
-    async with raw_server(accepts("good")) as server, session_on(server, api_key=source) as session:
+    async with serving(accepts("good"), api_key=source) as (_, session):
         with pytest.raises(NotSent, match="LookupError") as failed:
             await session.send(read(), ONE_CALL)
         assert str(failed.value.__cause__) == "the vault is sealed"
@@ -233,10 +231,7 @@ async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixtu
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for endpoint, request in ENDPOINTS.items():
-            async with (
-                raw_server(FAULTS[fault]) as server,
-                session_on(server, api_key=CANARY) as session,
-            ):
+            async with serving(FAULTS[fault], api_key=CANARY) as (_, session):
                 error = await failure(session, request, options)
                 for output, look in OUTPUTS.items():
                     assert not shows(look(error)), (fault, endpoint, output)
@@ -258,10 +253,7 @@ async def test_a_cancellation_does_not_show_the_key(moment: str) -> None:
     if moment != "answer":
         getattr(config, moment).append(forever)
 
-    async with (
-        raw_server(held()) as server,
-        session_on(server, api_key=CANARY, trace_configs=[config]) as session,
-    ):
+    async with serving(held(), api_key=CANARY, trace_configs=[config]) as (_, session):
         for request in ENDPOINTS.values():
             with pytest.raises(TimeoutError) as caught:
                 async with asyncio.timeout(0.02):
@@ -280,11 +272,10 @@ async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
     config = aiohttp.TraceConfig()
     if place == "trace":
         config.on_request_headers_sent.append(fails)
-    given: dict[str, Any] = {"middlewares": [fails]} if place == "middleware" else {}
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(server, api_key=CANARY, trace_configs=[config], **given) as session,
-    ):
+    given: dict[str, Any] = {"api_key": CANARY, "trace_configs": [config]}
+    if place == "middleware":
+        given["middlewares"] = [fails]
+    async with serving(always(answer()), **given) as (_, session):
         with pytest.raises(RuntimeError, match="mine") as caught:
             await session.send_once(write(), ONE_CALL, before=fails if place == "before" else None)
         assert not shows(OUTPUTS["locals"](caught.value))

@@ -27,6 +27,7 @@ from tests.support.session_support import (
     raw_server,
     read,
     reply_of,
+    serving,
     session_on,
     unused_port,
     write,
@@ -97,7 +98,7 @@ async def test_only_reads_are_sent_again_once_they_may_have_left(
     """Whatever happens after the first byte left, a write is transmitted exactly once."""
     request = REQUESTS[request_name]
 
-    async with raw_server(BROKEN[fault]) as server, session_on(server) as session:
+    async with serving(BROKEN[fault]) as (server, session):
         error = await reply_of(session, request)
 
     sent = 3 if request.safety is Safety.READ else 1
@@ -122,7 +123,7 @@ async def test_what_never_left_is_sent_again_unless_never(
 
     broken = most if request.safety is Safety.READ else 1
     for serve, sent in ((always(answer(429, error_body(429))), most), (breaks_after(b""), broken)):
-        async with raw_server(serve) as server, session_on(server) as session:
+        async with serving(serve) as (server, session):
             got = await reply_of(session, request, options)
         assert len(server.requests) == got.attempts == sent
 
@@ -136,7 +137,7 @@ async def test_aiohttp_does_not_send_again_by_itself(method: str) -> None:
         peer.write(answer())
         await peer.receive()
 
-    async with raw_server(one_answer_each) as server, session_on(server) as session:
+    async with serving(one_answer_each) as (server, session):
         request = write(method=method, body=None)
         assert (await reply_of(session, request, once=True)).status == 200
         assert isinstance(await reply_of(session, request, once=True), AnswerLost)
@@ -161,7 +162,7 @@ async def test_what_came_unasked_answers_nothing(request_: Request) -> None:
         await peer.receive()
         peer.write(answer(body=b"too late"))
 
-    async with raw_server(serve) as server, session_on(server) as session:
+    async with serving(serve) as (server, session):
         for number in (b"1", b"2"):
             assert (await session.send(request_, ONE_CALL)).body == number
             await asyncio.wait_for(written.wait(), 5)
@@ -182,10 +183,7 @@ async def test_time_out_before_the_first_byte_is_not_sent() -> None:
 
     hang.on_connection_create_start.append(forever)
     options = CallOptions(timeout=0.05)
-    async with (
-        raw_server(always(answer())) as server,
-        session_on(server, trace_configs=[hang]) as session,
-    ):
+    async with serving(always(answer()), trace_configs=[hang]) as (server, session):
         error = await reply_of(session, write(), options)
 
     assert isinstance(error, NotSent)
@@ -196,7 +194,7 @@ async def test_time_out_before_the_first_byte_is_not_sent() -> None:
 @pytest.mark.parametrize("request_name", REQUESTS)
 async def test_time_out_after_the_first_byte_is_an_answer_lost(request_name: str) -> None:
     """A deadline while the service is silent leaves open what it did."""
-    async with raw_server(held()) as server, session_on(server) as session:
+    async with serving(held()) as (server, session):
         error = await reply_of(session, REQUESTS[request_name], CallOptions(timeout=0.5))
 
     assert isinstance(error, AnswerLost)

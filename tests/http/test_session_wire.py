@@ -33,6 +33,7 @@ from tests.support.session_support import (
     raw_server,
     read,
     reply_of,
+    serving,
     session_on,
     write,
 )
@@ -118,7 +119,7 @@ async def test_what_is_sent_is_this_and_no_more(name: str, base_path: str) -> No
 )
 async def test_a_connection_is_used_again_if_it_can_be(reply: bytes, connections: int) -> None:
     """One with anything left to read never is."""
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (server, session):
         for _ in range(3):
             await reply_of(session, write())
     assert server.connections == connections
@@ -148,7 +149,7 @@ async def test_an_early_refusal_holds_up_nobody(tls: SSLContext | None) -> None:
 async def test_a_line_break_never_leaves() -> None:
     """Nothing that a caller or a service gives can add a header to a request."""
     in_a_header = write(headers={"Idempotency-Key": "a\nX-Evil: 1"})
-    async with raw_server(always(answer())) as server, session_on(server) as session:
+    async with serving(always(answer())) as (server, session):
         with pytest.raises(ValueError, match=r"control character|injection"):  # aiohttp's words
             await session.send(in_a_header, ONE_CALL)
         await session.send(read(raw_query="page=2\r\nX-Evil: 1"), ONE_CALL)
@@ -170,7 +171,7 @@ async def test_the_limit_counts_unpacked_bytes(over: int, packed: bool) -> None:
     reply = (
         answer(200, gzip.compress(body), Content_Encoding="gzip") if packed else answer(200, body)
     )
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (server, session):
         if over <= 0:
             assert (await session.send(read(body_limit=10_000), ONE_CALL)).body == body
             return
@@ -187,7 +188,7 @@ async def test_a_compressed_body_that_was_cut_is_a_lost_answer(ends: str) -> Non
     packed = gzip.compress(b'{"results": [1, 2, 3]}')
     cut = answer(200, packed[: {"early": 15, "at once": 3}.get(ends, -1)], Content_Encoding="gzip")
     whole = answer(200, packed, Content_Encoding="gzip")
-    async with raw_server(in_turn(cut, whole, cut)) as server, session_on(server) as session:
+    async with serving(in_turn(cut, whole, cut)) as (server, session):
         assert (await session.send(read(), ONE_CALL)).attempts == 2
         with pytest.raises(AnswerLost):
             await session.send(write(), ONE_CALL)
@@ -210,14 +211,14 @@ async def test_a_compressed_body_that_was_cut_is_a_lost_answer(ends: str) -> Non
 async def test_compressed_bodies_and_byte_order_marks_are_read(encoding: str, body: bytes) -> None:
     """However a gateway spells its compression, and though a platform begins with a mark."""
     reply = answer(200, body, Content_Encoding=encoding)
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (_, session):
         assert (await session.send(read(), ONE_CALL)).body == b"[1]"
 
 
 async def test_a_long_header_field_is_read() -> None:
     """Up to 64 KiB, which aiohttp would refuse."""
     reply = answer(200, b"{}", X_Policy="x" * 60_000)
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (_, session):
         assert len((await session.send(read(), ONE_CALL)).headers["X-Policy"]) == 60_000
 
 
@@ -226,7 +227,7 @@ async def test_a_bomb_is_defused() -> None:
     bomb = gzip.compress(bytes(64 * MIB))
     assert len(bomb) < MIB / 8
     reply = answer(200, bomb, Content_Encoding="gzip")
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (_, session):
         tracemalloc.start()
         try:
             with pytest.raises(ResponseTooLarge) as caught:
@@ -242,7 +243,7 @@ async def test_a_bomb_is_defused() -> None:
 async def test_an_errors_body_is_cut_not_lost() -> None:
     """A huge error page is still the status that it came with."""
     reply = answer(500, b"<html>" + b"x" * MIB)
-    async with raw_server(always(reply)) as server, session_on(server) as session:
+    async with serving(always(reply)) as (_, session):
         response = await session.send(read(), ONE_CALL)
 
     assert isinstance(read_error(read(), response), InternalServerError)
@@ -274,10 +275,7 @@ def read_or_error(request: Request, response: Response) -> Any:
 @pytest.mark.parametrize("body", ODD)
 async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -> None:
     """Whatever a body holds, the outcome is a value or an error of the tree."""
-    async with (
-        raw_server(always(answer(status, ODD[body]))) as server,
-        session_on(server) as session,
-    ):
+    async with serving(always(answer(status, ODD[body]))) as (_, session):
         for request in (read(), write()):
             response = await session.send(request, CallOptions(retry=RetryPolicy.never()))
             outcome = read_or_error(request, response)

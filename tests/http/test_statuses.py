@@ -16,9 +16,8 @@ from tests.support.session_support import (
     always,
     answer,
     error_body,
-    raw_server,
     read,
-    session_on,
+    serving,
     virtual_session,
     write,
 )
@@ -150,10 +149,7 @@ async def test_a_redirected_write_is_refused_or_in_doubt(
     status: int, to: str, in_doubt: bool
 ) -> None:
     """It is sent once, the key goes nowhere else, and the error says where to point base_url."""
-    async with (
-        raw_server(always(answer(status, Location=to))) as server,
-        session_on(server) as session,
-    ):
+    async with serving(always(answer(status, Location=to))) as (server, session):
         for request in (write(), read()):
             response = await session.send(request, ONE_CALL)
             error = read_error(request, response)

@@ -41,6 +41,21 @@ async def outcome_of(session: Session, request: Request, timeout: float = 60) ->
         return type(error)
 
 
+async def working(
+    session: Session, tasks: int, until: float, *, pause: float = 0.0, company: str | None = None
+) -> Counter[Any]:
+    """Let *tasks* call one after the other until then; return how often each outcome came."""
+    outcomes: Counter[Any] = Counter()
+
+    async def works() -> None:
+        while now() < until:
+            outcomes[await outcome_of(session, read(company_id=company))] += 1
+            await asyncio.sleep(pause)
+
+    await asyncio.gather(*(works() for _ in range(tasks)))
+    return outcomes
+
+
 # Services with limits
 
 
@@ -175,19 +190,9 @@ async def test_an_outage_is_not_made_worse(verdict: Verdict, back: float) -> Non
     Many 429s are a rate limit for all that can be seen, so there the way back is paced.
     """
     service = VirtualService(offline(10, 30, verdict))
-    session = virtual_session(service)
-    offered = 0
+    offered = await working(virtual_session(service), 100, 50, pause=0.8)
 
-    async def works() -> None:
-        nonlocal offered
-        while now() < 50:
-            offered += 1
-            await outcome_of(session, read())
-            await asyncio.sleep(0.8)
-
-    await asyncio.gather(*(works() for _ in range(100)))
-
-    assert service.sent() <= 1.1 * offered
+    assert service.sent() <= 1.1 * offered.total()
     before, after = service.count(200, 5, 10) / 5, service.count(200, back, back + 3) / 3
     assert after >= 0.8 * before
 
@@ -198,11 +203,7 @@ async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
     service = VirtualService(offline(begin, 30, (503, {})))
     session = virtual_session(service)
 
-    async def works() -> None:
-        while now() < 30:
-            await outcome_of(session, read(), timeout=80)
-
-    await asyncio.gather(*(works() for _ in range(200)))
+    await working(session, 200, 30)
 
     assert service.sent(begin, begin + 0.2) <= session.stats().window + 10
     assert service.sent(begin + 0.2, 30) <= 30 / 1.0
@@ -211,14 +212,8 @@ async def test_a_service_that_goes_away_is_spared(begin: float) -> None:
 async def test_a_rate_that_is_not_the_cause_is_forgotten() -> None:
     """A service that refuses everybody for a moment each second is not asked less and less."""
     service = VirtualService(lambda _, __, at: (429, {}) if at % 1.1 >= 0.9 else None)
-    session = virtual_session(service)
 
-    async def works() -> None:
-        while now() < 150:
-            await outcome_of(session, read())
-            await asyncio.sleep(0.1)
-
-    await asyncio.gather(*(works() for _ in range(10)))
+    await working(virtual_session(service), 10, 150, pause=0.1)
 
     assert service.count(200, 100, 150) >= 0.8 * service.count(200, 0, 50)
 
@@ -228,15 +223,10 @@ async def test_processes_share_a_limit(processes: int, told: str | None, latency
     """Each has a gate of its own: together they use the whole limit, and each gets a good part."""
     service = VirtualService(Bucket(100, 100, told), latency)
     sessions = [virtual_session(service, seed=process) for process in range(processes)]
-    served = [0] * processes
 
-    async def works(process: int) -> None:
-        while now() < 40:
-            outcome = await outcome_of(sessions[process], read())
-            served[process] += outcome == 200
+    outcomes = await asyncio.gather(*(working(session, 20, 40) for session in sessions))
 
-    await asyncio.gather(*(works(process) for process in range(processes) for _ in range(20)))
-
+    served = [each[200] for each in outcomes]
     assert sum(served) >= 0.95 * 100 * 40
     assert min(served) >= 0.5 * sum(served) / processes
     assert service.count(429) <= 0.05 * sum(served)
@@ -252,16 +242,12 @@ async def test_one_refused_company_holds_up_no_other(
     limited = per_company(lambda: Bucket(rate, 5), "a")
     service = VirtualService(lambda *facts: answer if limited(*facts) else None)
     session = virtual_session(service)
-    served: Counter[str] = Counter()
 
-    async def works(company: str) -> None:
-        while now() < 8:
-            outcome = await outcome_of(session, read(company_id=company))
-            served[company] += outcome == 200
+    outcomes = await asyncio.gather(
+        *(working(session, 20, 8, company=company) for company in "abcde")
+    )
 
-    await asyncio.gather(*(works(company) for company in "abcde" for _ in range(20)))
-
-    assert sum(served[company] for company in "bcde") >= 0.9 * 5600
+    assert sum(each[200] for each in outcomes[1:]) >= 0.9 * 5600
     assert service.count(429) <= 500
 
 

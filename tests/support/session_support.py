@@ -195,6 +195,13 @@ async def session_on(server: RawServer | str, **settings: Any) -> AsyncIterator[
         await session.aclose()
 
 
+@asynccontextmanager
+async def serving(serve: Connection, **settings: Any) -> AsyncIterator[tuple[RawServer, Session]]:
+    """A server that answers as *serve* does, and a session on it."""
+    async with raw_server(serve) as server, session_on(server, **settings) as session:
+        yield server, session
+
+
 # A service in virtual time
 
 
