@@ -104,7 +104,8 @@ class Sqlite:
         except BlockingIOError as error:
             raise JournalInUse(
                 f"The journal {self.path} is in use by another process or client: "
-                "stop that one first, or use another file."
+                "stop that one first, or use another file. Several can share one in PostgreSQL: "
+                'journal=Store("postgresql://...").'
             ) from error
         except OSError as error:
             raise JournalError(f"The journal {self.path} cannot be opened: {error}.") from error

@@ -35,7 +35,7 @@ async def test_coordinators_take_turns_with_one_store(tmp_path: Path) -> None:
             first = await (await pushes.submit(NAMED))
             with pytest.raises(JournalInUse, match="another coordinator"):
                 await coordinator(at_once(), journal=store).__aenter__()
-        with pytest.raises(JournalInUse):
+        with pytest.raises(JournalInUse, match="Several can share one in PostgreSQL"):
             await coordinator(at_once(), journal=str(where)).__aenter__()
         service = at_once()
         async with coordinator(service, journal=store) as pushes:
