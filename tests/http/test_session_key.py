@@ -272,10 +272,10 @@ async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
     config = aiohttp.TraceConfig()
     if place == "trace":
         config.on_request_headers_sent.append(fails)
-    given: dict[str, Any] = {"api_key": CANARY, "trace_configs": [config]}
+    given: dict[str, Any] = {"trace_configs": [config]}
     if place == "middleware":
         given["middlewares"] = [fails]
-    async with serving(always(answer()), **given) as (_, session):
+    async with serving(always(answer()), api_key=CANARY, **given) as (_, session):
         with pytest.raises(RuntimeError, match="mine") as caught:
             await session.send_once(write(), ONE_CALL, before=fails if place == "before" else None)
         assert not shows(OUTPUTS["locals"](caught.value))
