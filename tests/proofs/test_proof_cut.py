@@ -249,7 +249,7 @@ async def test_a_cut_at_any_byte_does_no_harm() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(0)
 async def test_a_cut_at_every_byte_does_no_harm() -> None:
-    """All of them, some 6,000."""
+    """All of them, some 10,000."""
     await all_of(await every_byte())
 
 
