@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from integration_sdk import Dialect, OutcomeStatus, Push, PushEvent, PushOutcome
+from integration_sdk import Coordinator, Dialect, OutcomeStatus, Push, PushEvent, PushRequest
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -38,11 +40,18 @@ from tests.support.virtual_service import Service, refusal
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
+NUMBERED, SECOND = [named(number, natural_key="number") for number in (1, 2)]
 
 
-def candidates(outcome: PushOutcome) -> tuple[str, ...]:
-    assert isinstance(outcome.error, PushInDoubt)
-    return tuple(outcome.error.candidates)
+@asynccontextmanager
+async def doubted(
+    service: Service, one: PushRequest | None = None, **options: Any
+) -> AsyncIterator[tuple[Coordinator, Push]]:
+    """Open a coordinator with a push that is in doubt."""
+    async with coordinator(service, **{"patience": 2.0, **options}) as pushes:
+        push = await pushes.submit(one or named())
+        assert (await push).status is IN_DOUBT
+        yield pushes, push
 
 
 # The search
@@ -65,18 +74,6 @@ async def test_a_lost_answer_is_found_in_the_list(caplog: pytest.LogCaptureFixtu
     assert found == f"{name} was found: it is push {push.key}"
 
 
-async def test_a_lost_push_that_is_nowhere_is_in_doubt(caplog: pytest.LogCaptureFixture) -> None:
-    """Where no list shows it, the push is IN_DOUBT, never sent again by itself, and logged."""
-    service = fated("swallowed")
-    outcome = await push_once(service)
-
-    assert outcome.status is IN_DOUBT
-    assert isinstance(outcome.error, PushInDoubt)
-    assert outcome.error.intent
-    assert caplog.messages[1:] == [str(outcome.error)]
-    assert service.count("push") == 1
-
-
 async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() -> None:
     """Pushes that have ended are then read one by one, for what they hold."""
     service = fated("lost", takes=lambda _: 0.0, list_has_data=False)
@@ -92,9 +89,8 @@ async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() ->
 async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
     """It is found within ten minutes and followed, and its callers are told once."""
     service, events = fated("swallowed"), list[PushEvent]()
-    async with coordinator(service, journal=Journal(), on_event=events.append) as pushes:
-        push = await pushes.submit(named())
-        assert (await push).status is IN_DOUBT
+    options: dict[str, Any] = {"journal": Journal(), "on_event": events.append}
+    async with doubted(service, **options) as (pushes, push):
         late = service.add(record={"number": 1})
         await asyncio.sleep(620)
         assert (await pushed(pushes, named())).status is SUCCESS
@@ -174,9 +170,7 @@ async def decide(pushes: Any, service: Service, intent: str, decision: str) -> N
 async def test_a_doubt_is_decided_once(second: Any, one: Any) -> None:
     """Of two decisions at the same time the second is refused, and nothing is sent for it."""
     service = fated("swallowed")
-    async with coordinator(service, journal=Journal(), patience=2.0) as pushes:
-        push = await pushes.submit(one)
-        await push
+    async with doubted(service, one, journal=Journal()) as (pushes, push):
         again, refused = await asyncio.gather(
             pushes.decide(str(push.intent), "resend"),
             pushes.decide(str(push.intent), second),
@@ -193,10 +187,7 @@ async def test_a_doubt_is_decided_once(second: Any, one: Any) -> None:
 async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> None:
     """What is sent again is sent to its end; the block can be left, and has its outcome."""
     service, journal, events = fated("swallowed"), Journal(), list[PushEvent]()
-    options: dict[str, Any] = {"patience": 2.0, "on_event": events.append}
-    async with coordinator(service, journal=journal, **options) as pushes:
-        push = await pushes.submit(named())
-        await push
+    async with doubted(service, journal=journal, on_event=events.append) as (pushes, push):
         journal.before_write = lambda _: asyncio.sleep(30)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
@@ -211,9 +202,7 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> Non
 async def test_a_decision_is_sent_once_however_slow_the_database_is(natural_key: Any) -> None:
     """The search goes on, and meets on record what the decider has not been answered yet."""
     service, journal = fated("swallowed"), Journal(shared=True)
-    async with coordinator(service, journal=journal, patience=2.0) as pushes:
-        push = await pushes.submit(named(natural_key=natural_key))
-        await push
+    async with doubted(service, named(natural_key=natural_key), journal=journal) as (pushes, push):
         journal.after_write = lambda rows: asyncio.sleep(300 * (rows[0].state == "QUEUED"))
         goes_on = await pushes.decide(str(push.intent), "resend")
         assert (await goes_on).status is SUCCESS
@@ -232,9 +221,8 @@ async def test_a_decision_that_is_not_recorded_sends_nothing(in_doubt: str) -> N
 
     service, journal = fated("swallowed"), Journal()
     journal.before_write = full
-    async with coordinator(service, journal=journal, in_doubt=in_doubt, patience=2.0) as pushes:
-        push = await pushes.submit(named(natural_key="number"))
-        assert (await push).status is IN_DOUBT
+    options: dict[str, Any] = {"journal": journal, "in_doubt": in_doubt}
+    async with doubted(service, NUMBERED, **options) as (pushes, push):
         if in_doubt == "ask":
             resends = [pushes.decide(str(push.intent), "resend") for _ in range(3)]
             told = await asyncio.gather(*resends, return_exceptions=True)
@@ -357,9 +345,7 @@ async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
 async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
     """A listing that suggests otherwise while the decision is being recorded changes nothing."""
     service, journal = fated("swallowed"), Journal()
-    async with coordinator(service, journal=journal, patience=2.0) as pushes:
-        push = await pushes.submit(named())
-        assert (await push).status is IN_DOUBT
+    async with doubted(service, journal=journal) as (pushes, push):
         held = service.add(record={"number": 2})
         journal.before_write = lambda _: asyncio.sleep(100)
         bound = await pushes.decide(str(push.intent), bind=held.key)
@@ -371,9 +357,7 @@ async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
 async def test_a_push_is_decided_while_a_judgement_is_recorded() -> None:
     """What a listing has suggested is on its way to the record: the decision is about that."""
     service, journal = fated("swallowed"), Journal()
-    async with coordinator(service, journal=journal, patience=2.0) as pushes:
-        push = await pushes.submit(named())
-        assert (await push).status is IN_DOUBT
+    async with doubted(service, journal=journal) as (pushes, push):
         service.add(record={"number": 2})
         is_judged = asyncio.Event()
 
@@ -389,9 +373,6 @@ async def test_a_push_is_decided_while_a_judgement_is_recorded() -> None:
 
 
 # in_doubt="resend"
-
-NUMBERED = named(natural_key="number")
-SECOND = named(2, natural_key="number")
 
 
 @pytest.mark.parametrize("journal", [True, False])
@@ -425,16 +406,20 @@ async def test_what_never_arrived_is_sent_once_more(journal: bool) -> None:
     ids=["by default", "no natural key", "an update", "then refused", "a hole"],
 )
 async def test_what_may_exist_stays_in_doubt(
-    asked: Any, in_doubt: Any, fates: list[Fate], sent: int
+    asked: Any, in_doubt: Any, fates: list[Fate], sent: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is sent again if that is chosen, if the push could be recognised, and not for ever."""
+    """It is sent again if that is chosen, if the push could be recognised, and not for ever. The
+    log says so.
+    """
     service = fated(*fates)
     async with coordinator(service, in_doubt=in_doubt) as pushes:
         outcome = await pushed(pushes, asked)
         assert [push.outcome for push in pushes.in_doubt] == [outcome]
 
     assert outcome.status is IN_DOUBT
+    assert isinstance(outcome.error, PushInDoubt)
     assert service.count("push") == sent
+    assert sent > 1 or caplog.messages[1:] == [str(outcome.error)]
     assert sent != 2 or "400 no" in str(outcome.error)
 
 
@@ -445,7 +430,8 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
         push = await pushes.submit(NUMBERED)
         other = service.add("c-0", "books", "invoices", {"number": "rewritten"})
         outcome = await push
-        assert candidates(outcome) == (other.key,)
+        assert isinstance(outcome.error, PushInDoubt)
+        assert outcome.error.candidates == (other.key,)
         assert f"It may be push {other.key}. " in str(outcome.error)
 
     assert service.count("push") == 1
@@ -502,9 +488,8 @@ async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
 ) -> None:
     """The service honours keys of creates alone: a lost update is searched for instead."""
     service = fated(ever="swallowed")
-    async with coordinator(service, journal=Journal(), dialect=PUBLISHED) as pushes:
-        push = await pushes.submit(request(1, record_id=record_id))
-        assert (await push).status is IN_DOUBT
+    options: dict[str, Any] = {"journal": Journal(), "dialect": PUBLISHED}
+    async with doubted(service, request(1, record_id=record_id), **options) as (pushes, push):
         assert service.count("push") == times
         await pushes.decide(str(push.intent), "resend")
 
