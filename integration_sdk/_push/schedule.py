@@ -219,6 +219,7 @@ class Schedule:
     def look_now(self, push: OpenPush, now: float) -> None:
         """Look at a push, since it was notified of."""
         later = [look for look in push.looks if look > now]
+        # A read that is under way may be for the first of them, and began too early for this one.
         push.looks = sorted({*push.looks[:1], now, *later})
         self._look_by(push.company, now)
 
