@@ -61,6 +61,18 @@ async def test_a_wait_looks_once_more_before_it_ends(minutes: int, early: float)
     assert ended.status is PushStatus.SUCCESS
 
 
+async def test_waits_that_end_together_look_together() -> None:
+    """Three requests a second would be too few for all of them."""
+    service = Service(lambda _: 97.9)
+    async with service.client() as client:
+        keys = [service.add().key for _ in range(100)]
+        waits = (client.wait(key, company_id="c-0", timeout=100.0) for key in keys)
+        ended = await asyncio.gather(*waits)
+
+    assert {one.status for one in ended} == {PushStatus.SUCCESS}
+    assert service.count("get") <= 3
+
+
 async def test_a_look_that_failed_is_not_repeated_by_the_next_wait() -> None:
     """The floor holds for an old push, whatever the first of two polls met."""
     service = Service(lambda _: 1e6)
