@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -100,30 +99,6 @@ async def test_the_rate_is_one_for_all(
 
 
 # What goes wrong
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"to": "out.duckdb"}, "a DuckDB file has one writer"),
-        ({"dask": 3}, "dask must be a scheduler's address"),
-    ],
-)
-async def test_what_not_all_workers_can_use_is_refused(
-    client: Client, options: Any, message: str, tmp_path: Path
-) -> None:
-    """Before anything is read."""
-    given = {"to": "out", "dask": "tcp://127.0.0.1:1"} | options
-    with pytest.raises(errors.ConfigurationError, match=message):
-        await client.pull(["invoices"], to=tmp_path / given["to"], dask=given["dask"])
-
-
-async def test_a_missing_extra(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Says what to install."""
-    monkeypatch.setitem(sys.modules, "distributed", None)
-
-    with pytest.raises(errors.ConfigurationError, match=r'pip install "integration-sdk\[dask\]"'):
-        client.pull(["invoices"], to="out", dask="tcp://127.0.0.1:1")
 
 
 async def test_a_scheduler_that_is_not_there(client: Client, tmp_path: Path) -> None:

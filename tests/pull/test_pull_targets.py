@@ -52,6 +52,8 @@ def snapshot(path: Path) -> dict[str, bytes]:
         ({"data_types": ["invoice"]}, 'there is no data type "invoice"; did you mean "invoices"?'),
         ({"companies": ["zz"]}, "there is no company zz"),
         ({"to": "postgresql://u:pass#word@h/d"}, "in its password, write #"),
+        ({"to": "x.duckdb", "dask": "tcp://127.0.0.1:1"}, "a DuckDB file has one writer"),
+        ({"dask": 3}, "dask must be a scheduler's address"),
     ],
 )
 async def test_wrong_arguments(options: Any, message: str, tmp_path: Path) -> None:
@@ -113,23 +115,23 @@ async def test_a_target_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_", "package", "extra"),
+    ("options", "package", "extra"),
     [
-        ("parquet", "pyarrow", "arrow"),
-        ("duckdb", "duckdb", "duckdb"),
-        (None, "asyncpg", "postgres"),
+        ({"format": "parquet"}, "pyarrow", "arrow"),
+        ({"format": "duckdb"}, "duckdb", "duckdb"),
+        ({"to": "postgresql://nowhere/x"}, "asyncpg", "postgres"),
+        ({"dask": "tcp://127.0.0.1:1"}, "distributed", "dask"),
     ],
 )
 async def test_a_missing_extra(
-    format_: Any, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: Any, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Says what to install."""
     monkeypatch.setitem(sys.modules, package, None)
-    to = tmp_path / "out" if format_ else "postgresql://nowhere/x"
     client = Client("key", "http://127.0.0.1:1")
 
     with pytest.raises(errors.ConfigurationError, match=rf'pip install "integration-sdk\[{extra}'):
-        client.pull(["invoices"], to=to, format=format_)
+        client.pull(["invoices"], **{"to": tmp_path / "out", **options})
 
 
 async def test_a_database_that_lacks_rights(database: Place) -> None:

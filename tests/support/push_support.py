@@ -7,7 +7,7 @@ import json
 import sqlite3
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -62,10 +62,6 @@ class Memory:
         return found
 
 
-def _numbered(values: Sequence[object]) -> Iterator[tuple[str, Any]]:
-    return ((str(number), value) for number, value in enumerate(values, 1))
-
-
 def _written(text: str, values: Sequence[object]) -> list[Row]:
     """Return the rows that a statement writes."""
     if not text.lstrip().startswith(("INSERT INTO pushes", "UPDATE pushes")) or len(values) != 2:
@@ -110,7 +106,8 @@ class Journal(Store):
     def execute(self, work: Sequence[Statement]) -> list[list[Any]]:
         self._kept.execute("BEGIN")
         found = [
-            self._kept.execute(text, dict(_numbered(values))).fetchall() for text, values in work
+            self._kept.execute(text, dict(zip("1234", values, strict=False))).fetchall()
+            for text, values in work
         ]
         self._kept.execute("COMMIT")
         return found
