@@ -56,8 +56,11 @@ def snapshot(path: Path) -> dict[str, bytes]:
         ({"dask": 3}, "dask must be a scheduler's address"),
     ],
 )
-async def test_wrong_arguments(options: Any, message: str, tmp_path: Path) -> None:
+async def test_wrong_arguments(
+    options: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each has an error of its own; nothing is written, and no password is shown."""
+    monkeypatch.chdir(tmp_path)
     given: Any = {"data_types": ["invoices"], "to": tmp_path / "out", **options}
     async with serving(books_of("a")) as (_, client):
         with pytest.raises(errors.ConfigurationError) as error:
@@ -65,7 +68,7 @@ async def test_wrong_arguments(options: Any, message: str, tmp_path: Path) -> No
 
     assert message in str(error.value)
     assert "secret" not in str(error.value)
-    assert snapshot(tmp_path).keys() <= {"out/_state/folder.json"}
+    assert snapshot(tmp_path).keys() <= {"out/_state/folder.json", "x.duckdb"}  # both empty
 
 
 async def test_a_folder_of_something_else(tmp_path: Path) -> None:
