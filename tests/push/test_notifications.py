@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from integration_sdk import errors
 from integration_sdk.testing import run_virtual
-from tests.support.budget_support import answering
-from tests.support.virtual_service import Service
+from tests.support.budget_support import answering, reads
+from tests.support.virtual_service import Service, refusal
 
 
 async def found(
@@ -59,6 +59,15 @@ def test_a_push_whose_notification_is_lost_is_found(
 
     for number, end in enumerate(ends):
         assert at[number] <= (2 * end + 120 if number in lost else end + 1.2)
+
+
+def test_what_is_notified_does_not_wait_for_the_others_turns() -> None:
+    """Though they are more than three requests a second can read."""
+    ends = [90.0] * 39 + [60.0]
+    no_list = reads(lambda _: refusal(405), "list")
+    *_, at = run_virtual(found(Service(faults=[no_list]), ends, [(60.01, 39)], notified=False))
+
+    assert at <= 61.2
 
 
 def test_a_push_that_is_notified_costs_a_poll_or_two() -> None:
