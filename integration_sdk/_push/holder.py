@@ -518,16 +518,29 @@ class Holder:
         """Hold a push no longer. What a caller here has asked for and has not left, never will."""
         row = live.row
         is_unsent = row.state is State.QUEUED and not row.ghosts
-        goes_on = row.key is not None or (
-            is_unsent and row.version >= 0 and (not live.is_own or isinstance(error, JournalError))
-        )
-        if is_unsent and not goes_on and row.version >= 0:
-            self.note(live, Event.REFUSED, error=str(error))
+        is_kept = is_unsent and row.version >= 0 and self.journal is not None
+        if is_kept and live.is_own and not (self.over or isinstance(error, JournalError)):
+            self.start(self._withdraw(live, row, error, unsent))
+            return
+        goes_on = row.key is not None or is_kept
         self.drop(live)
         if not (goes_on or is_unsent):
             self.report(row, live.pushes)
         for push in [one for one in live.pushes if one.outcome is None]:
             self.fail(push, OutcomeStatus.PENDING if goes_on else unsent, error)
+
+    async def _withdraw(
+        self, live: Live, row: Row, error: IntegrationError, unsent: OutcomeStatus
+    ) -> None:
+        """Say that a push was not sent once that is on record: another worker may have sent it."""
+        try:
+            if not await self.step(live, Event.WITHDRAWN, judged=row, error=str(error)):
+                return
+        except JournalError as problem:
+            unsent, error = OutcomeStatus.PENDING, problem  # a later run sends it
+        self.drop(live)
+        for push in live.pushes:
+            self.fail(push, unsent, error)
 
     def begin(self) -> IntegrationError | None:
         """Return why nothing is sent; None if it may be tried, again after what may have passed."""

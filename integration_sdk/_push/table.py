@@ -48,6 +48,7 @@ class Event(StrEnum):
     SENT = "its turn has come: on record as being sent, then it leaves"
     LATER = "it never left, or was refused for now, and will be sent again"
     REFUSED = "it never left, or the service refused it, and it will not be sent again"
+    WITHDRAWN = "its turn never came, and nobody will send it"
     ANSWERED = "the service answered with a key of its own"
     LOST = "no answer that can be relied on: cut off, cancelled, unreadable, a proxy's"
     FOUND = "a listing shows, or the caller says, which push is ours"
@@ -67,7 +68,7 @@ TABLE: Final[Mapping[State, Mapping[Event, State]]] = {
     _S.QUEUED: {
         _E.KEPT: _S.QUEUED,
         _E.SENT: _S.SENDING,
-        _E.REFUSED: _S.DONE,
+        _E.WITHDRAWN: _S.DONE,
         _E.FOUND: _S.OPEN,  # an earlier process has sent it, and its store was restored since
     },
     _S.SENDING: {
@@ -93,6 +94,7 @@ DOUBTFUL: Final = frozenset({State.LOST, State.DOUBT})
 _RESULTS: Final = {
     Event.ENDED: Result.ENDED,
     Event.REFUSED: Result.REFUSED,
+    Event.WITHDRAWN: Result.REFUSED,
     Event.ABANDONED: Result.ABANDONED,
 }
 _IDENTIFIED: Final = frozenset({Event.LATER, Event.REFUSED, Event.ANSWERED, Event.FOUND})

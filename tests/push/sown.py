@@ -31,6 +31,13 @@ FAULTS: Final[dict[str, Fault]] = {
         "doubts",
         "Holder.step",
     ),
+    "what is on record is called unsent at once": Fault(
+        "_push/holder.py",
+        "is_kept and live.is_own and not (self.over or isinstance(error, JournalError))",
+        "False",
+        "leaving stops",
+        "Holder.leave",
+    ),
     "an idempotency key is relied upon for ever": Fault(
         "_push/carrier.py",
         "passed < REPLAY_WINDOW",

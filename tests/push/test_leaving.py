@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import OutcomeStatus, Push, Store
-from integration_sdk.errors import ClientClosed
+from integration_sdk.errors import ClientClosed, StoreUnavailable
 from tests.support.push_support import (
     Connect,
     Journal,
@@ -22,7 +22,7 @@ from tests.support.push_support import (
     request,
     requests,
 )
-from tests.support.virtual_service import Service
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 FOREVER = 1e6
@@ -172,3 +172,35 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
 
     assert outcome.status is OutcomeStatus.IN_DOUBT
     assert await quiet(service)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+async def test_nothing_is_called_unsent_that_another_worker_has_sent(is_back: bool) -> None:
+    """A worker was away from the database, and another has sent what it took over."""
+    later = iter([refusal(429, Retry_After=100)])
+    service = Service(
+        lambda _: 1.0, answer=lambda asked: next(later, None) if asked.kind == "push" else None
+    )
+    theirs = Journal(shared=True)
+
+    def refuse(_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    async with coordinator(service, journal=Journal(shared=True, beside=theirs)) as others:
+        async with coordinator(service, journal=theirs, leave="detach") as pushes:
+            submitting = asyncio.create_task(pushes.submit(request(1)))
+            await asyncio.sleep(5)
+            theirs.unreadable = StoreUnavailable("away")
+            theirs.lapse()
+            await asyncio.sleep(60)
+            (taken_over,) = others.recovered
+            assert (await taken_over).status is OutcomeStatus.SUCCESS
+            theirs.unreadable = None
+            theirs.before_write = theirs.before_write if is_back else refuse
+        if is_back:
+            assert (await (await submitting)).status is OutcomeStatus.SUCCESS
+        else:
+            with pytest.raises(StoreUnavailable):
+                await submitting
+
+    assert service.count("push") == 2

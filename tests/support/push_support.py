@@ -131,6 +131,10 @@ class Journal(Store):
     async def _recorded(self) -> list[Row]:
         return await Rows(Memory(self)).everything()
 
+    def lapse(self) -> None:
+        """Let the lease of whoever has the rows now end, as if it had been away for so long."""
+        self.execute([(texts(SQLITE).bury, (self._rows.holder,))])
+
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
         self._memory.is_dead = True
