@@ -15,24 +15,17 @@ from integration_sdk._records.shapes import read_operation
 from integration_sdk.errors import MalformedResponse
 
 texts = st.text(max_size=8)
+maybe = st.none() | texts
 stamps = st.sampled_from(
     [
         *("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1234567Z", "2026-01-01T02:00:00+02:00"),
         *("9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00+05:00", None),
     ]
 )
-references = st.fixed_dictionaries(
-    {}, optional={"id": st.none() | texts, "dataType": st.none() | texts, "new": texts}
-)
-changes = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.none() | texts,
-        "recordRef": st.none() | references,
-        "attachmentId": st.none() | texts,
-        "new": texts,
-    },
-)
+references = st.fixed_dictionaries({}, optional={"id": maybe, "dataType": maybe, "new": texts})
+change = {"type": maybe, "recordRef": st.none() | references, "attachmentId": maybe, "new": texts}
+changes = st.lists(st.fixed_dictionaries({}, optional=change), max_size=2)
+problems = {"errors": [{"itemId": "a", "message": "b"}], "warnings": []}
 operations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "pushOperationKey": st.text(min_size=1, max_size=8),
@@ -40,19 +33,16 @@ operations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "status": st.sampled_from(["Pending", "Success", "Failed", "TimedOut", "Odd", "Unknown"]),
     },
     optional={
-        "dataConnectionId": st.none() | texts,
-        "dataType": st.none() | texts,
+        "dataConnectionId": maybe,
+        "dataType": maybe,
         "requestedOnUtc": stamps | st.just("2026-01-01T00:00:00"),
         "completedOnUtc": stamps,
-        "data": st.none()
-        | st.dictionaries(texts, st.none() | st.integers() | st.just(0.1) | texts),
-        "validation": st.none()
-        | st.just({"errors": [], "warnings": None})
-        | st.just({"errors": [{"itemId": "a", "message": "b"}], "warnings": []}),
+        "data": st.none() | st.dictionaries(texts, maybe | st.integers() | st.just(0.1)),
+        "validation": st.sampled_from([None, {"errors": [], "warnings": None}, problems]),
         "timeoutInMinutes": st.none() | st.integers(1, 1000) | st.just("60"),
         "statusCode": st.none() | st.integers(200, 500),
-        "errorMessage": st.none() | texts,
-        "changes": st.none() | st.lists(changes, max_size=2),
+        "errorMessage": maybe,
+        "changes": st.none() | changes,
         "somethingNew": st.integers(),
     },
 )
