@@ -333,7 +333,7 @@ class Client:
         Raises:
             ConfigurationError: An argument is invalid, or, when awaited, the target holds something
                 else, or there is no such company or data type.
-            PullError: When awaited: the disk is full, or the cluster was lost.
+            PullError: When awaited: the target is in use, the disk is full, or the cluster is lost.
         """
         options = given(PullOptions, locals())
         from integration_sdk._pull.pull import Pull  # noqa: PLC0415 - few programs need it

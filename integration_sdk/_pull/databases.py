@@ -70,7 +70,7 @@ class DuckDb:
         try:
             db.execute(f"ATTACH '{place}' AS target {version}")
         except self._duckdb.Error as error:
-            raise ConfigurationError(f"{self} cannot be opened: {error}") from None
+            raise PullError(f"{self} cannot be opened: {error}") from None
         db.execute("USE target")
         return db
 

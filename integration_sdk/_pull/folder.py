@@ -81,7 +81,7 @@ class Folder:
             raise ConfigurationError(f"{self.path} was not written by a pull, it holds {others}")
         state.mkdir(parents=True, exist_ok=True)
         if not self.shared and not self._hold("folder"):
-            raise ConfigurationError(f"{self.path} is being written by another pull")
+            raise PullError(f"{self.path} is being written by another pull; run again later")
         if not settings.exists():
             kept = {"format": self.format or "ndjson", "compression": self.compression}
             put(settings, json.dumps(kept).encode())

@@ -83,11 +83,12 @@ async def test_a_folder_of_something_else(tmp_path: Path) -> None:
             (tmp_path, None, "was not written by a pull, it holds"),
             (tmp_path / "out", "ndjson", "was written as parquet, not ndjson"),
             (tmp_path / "report.xlsx", None, "is not a folder"),
-            (tmp_path / "x.duckdb", None, "cannot be opened"),
         )
         for to, format_, message in refused:
             with pytest.raises(errors.ConfigurationError, match=message):
                 await client.pull(["invoices"], to=to, format=format_)
+        with pytest.raises(errors.PullError, match="cannot be opened"):
+            await client.pull(["invoices"], to=tmp_path / "x.duckdb")
 
     assert snapshot(tmp_path) == before
 
@@ -102,14 +103,14 @@ async def test_the_target_of_another_account(place: Place) -> None:
 
 
 async def test_a_target_in_use(tmp_path: Path) -> None:
-    """One process a folder or file; it says so."""
+    """One process a folder or file; it says so, and the command is not wrong: run it later."""
     async with serving(books_of("a", "b")) as (service, client):
         gate = asyncio.Event()
         service.odd = lambda request: gate.wait() if "/b/" in request.path else None
         for to in (tmp_path / "out", tmp_path / "x.duckdb"):
             gate.clear()
             async for _ in (units := aiter(client.pull(["invoices"], to=to, at_once=1))):
-                with pytest.raises(errors.ConfigurationError, match=r"another pull|already att"):
+                with pytest.raises(errors.PullError, match=r"another pull|already att"):
                     await client.pull(["invoices"], to=to)
                 break
             await units.aclose()
