@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 
@@ -127,23 +126,6 @@ async def test_each_command_says_what_its_line_in_the_list_says() -> None:
         done = await here(*command.split(), "--help")
         first = " ".join(done.stdout.split("\n\n")[1].split(".")[0].split())
         assert first in " ".join(listed.replace("│", " ").split()), command
-
-
-def test_help_imports_no_command_and_no_client(tmp_path: Path) -> None:
-    """It is asked for often, and has to be there at once."""
-    modules = "aiohttp", "integration_sdk._client", "integration_sdk._push", "rich.progress"
-    code = f"""
-import asyncio, sys
-from integration_sdk.cli import run
-assert asyncio.run(run(["--help"])) == 0
-print(*(name for name in {modules!r} if name in sys.modules), file=sys.stderr)
-"""
-    (tmp_path / "program.py").write_text(code)
-
-    command = [sys.executable, "-W", "error", "program.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "\n")
 
 
 def test_without_the_extra_one_line_says_what_to_install(

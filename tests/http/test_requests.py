@@ -172,13 +172,8 @@ def hostile(count: int, seed: int = 1) -> Iterator[str]:
         yield "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
 
 
-def sent_to(request: Request) -> URL:
-    """Return the URL as `Transport` makes it."""
-    return URL(BASE + request.target, encoded=True)
-
-
 def is_safe(request: Request, segments: int) -> bool:
-    url = sent_to(request)
+    url = URL(BASE + request.target, encoded=True)  # as `Transport` makes it
     parts = url.raw_path.split("/")
     return (
         (url.scheme, url.host, url.port, url.user) == ("https", "api.example.com", 443, None)

@@ -18,14 +18,9 @@ async def test_the_process_is_as_it_was(tmp_path: Path) -> None:
     """
     async with Sandbox(companies=1, invoices=1000) as sandbox:
         books = sandbox.companies[0].connections[0]
-        job = {
-            "base_url": sandbox.base_url,
-            "api_key": sandbox.api_key,
-            "company": books.company_id,
-            "connection": books.id,
-            "record": DELIVERY,
-            "journal": str(tmp_path / "pushes.db"),
-        }
+        job = {"company": books.company_id, "connection": books.id, "record": DELIVERY}
+        job |= {"base_url": sandbox.base_url, "api_key": sandbox.api_key}
+        job |= {"journal": str(tmp_path / "pushes.db")}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "tests.support.host_child", json.dumps(job)),

@@ -94,17 +94,25 @@ def test_the_types_of_all_that_is_public_are_known_at_run_time(room: str) -> Non
     assert unknown <= {"Client.pull"}  # what it returns is imported late
 
 
-def test_pydantic_is_never_imported_by_us() -> None:
-    """Who has no pydantic misses nothing, and who has it pays when they import it."""
-    program = (
-        "from integration_sdk import *; import sys;"
-        "import integration_sdk._options.check, integration_sdk._push.coordinator;"
-        "from integration_sdk._records.classes import ItemReader; ItemReader.of();"
-        "print(*sys.modules)"
-    )
-    unmeasured = {key: value for key, value in os.environ.items() if "COVERAGE" not in key}
-    command = [sys.executable, "-c", program]
-    loaded = subprocess.check_output(command, env=unmeasured, text=True).split()
+HELP = "from integration_sdk.cli import run; import asyncio; asyncio.run(run(['--help']))"
+ROOM_BY_ROOM = (
+    "from integration_sdk import *; import integration_sdk._push.coordinator;"
+    "from integration_sdk._records.classes import ItemReader; ItemReader.of()"
+)
 
-    assert "integration_sdk._records.pydantic_models" in loaded
-    assert not {name for name in loaded if name.startswith("pydantic")}
+
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        (HELP, ("aiohttp", "integration_sdk._client", "integration_sdk._push", "rich.progress")),
+        (ROOM_BY_ROOM, ("pydantic",)),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(program: str, unwanted: tuple[str, ...]) -> None:
+    """A --help has to be there at once; who has pydantic pays for it when they import it."""
+    unmeasured = {key: value for key, value in os.environ.items() if "COVERAGE" not in key}
+    command = [sys.executable, "-W", "error", "-c", f"{program}\nimport sys; print(*sys.modules)"]
+    loaded = subprocess.check_output(command, env=unmeasured, text=True).splitlines()[-1].split()
+
+    assert "integration_sdk" in loaded
+    assert not [name for name in loaded if name.startswith(unwanted)]
