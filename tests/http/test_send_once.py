@@ -41,20 +41,6 @@ async def test_nothing_leaves_before_it_is_recorded() -> None:
     assert (response.status, response.attempts, len(server.requests)) == (503, 1, 1)
 
 
-async def test_what_cannot_be_recorded_is_not_sent() -> None:
-    """What *before* raises comes out, nothing is sent, and the turn is free for others."""
-
-    async def record() -> None:
-        raise RuntimeError("the disk is full")
-
-    async with serving(always(answer()), connections=1) as (server, session):
-        with pytest.raises(RuntimeError, match="disk is full"):
-            await session.send_once(write(), ONE_CALL, before=record)
-        assert not server.requests
-        assert session.stats().in_flight == 0
-        assert (await session.send(read(), ONE_CALL)).status == 200
-
-
 @pytest.mark.virtual_time
 async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> None:
     """A slow commit is finished; what was recorded too late is not sent."""

@@ -333,25 +333,6 @@ async def test_a_forked_child_is_refused() -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.virtual_time
-async def test_every_call_ends_at_its_own_deadline() -> None:
-    """Whatever the order in which calls with different time-outs begin, each has its time."""
-    session = virtual_session(VirtualService(latency=1000))
-    loop = asyncio.get_running_loop()
-
-    async def lasts(timeout: float | None, begins: float) -> float:
-        await asyncio.sleep(begins)
-        await reply_of(session, read(), CallOptions(timeout=timeout))
-        return loop.time() - begins
-
-    timeouts = (50, 20, 20, None, 7, 90, 20)
-    calls = (lasts(timeout, begins) for begins, timeout in enumerate(timeouts))
-    took = await asyncio.gather(*calls)
-
-    assert took == [50, 20, 20, 1000, 7, 90, 20]
-    assert loop.time() == 1003
-
-
 async def test_a_session_that_nobody_closed_goes_with_its_last_reference() -> None:
     """The timer of its timeout, an hour perhaps, keeps neither it nor its connections."""
     service = ToBeClosed(latency=0)

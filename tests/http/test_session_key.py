@@ -264,7 +264,10 @@ async def test_a_cancellation_does_not_show_the_key(moment: str) -> None:
 
 @pytest.mark.parametrize("place", ["middleware", "trace", "before"])
 async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
-    """An exception out of a middleware, a trace or *before* passes as it is, key unseen."""
+    """An exception out of a middleware, a trace or *before* passes as it is, key unseen.
+
+    What *before* could not record, such as on a full disk, is not sent.
+    """
 
     async def fails(*_: object) -> Any:
         raise RuntimeError("mine")
@@ -275,8 +278,9 @@ async def test_a_users_own_exception_does_not_show_the_key(place: str) -> None:
     given: dict[str, Any] = {"trace_configs": [config]}
     if place == "middleware":
         given["middlewares"] = [fails]
-    async with serving(always(answer()), api_key=CANARY, **given) as (_, session):
+    async with serving(always(answer()), api_key=CANARY, **given) as (server, session):
         with pytest.raises(RuntimeError, match="mine") as caught:
             await session.send_once(write(), ONE_CALL, before=fails if place == "before" else None)
         assert not shows(OUTPUTS["locals"](caught.value))
         assert session.stats().in_flight == 0
+        assert not server.requests or place != "before"

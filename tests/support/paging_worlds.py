@@ -101,18 +101,19 @@ def _next_number(number: int, faults: frozenset[str]) -> int:
     return number + 2 if "skip" in faults else number + 1
 
 
+PLACES = {
+    "foreign_host": f"https://elsewhere.test{PATH}",
+    "foreign_path": "/profile",
+    "whole_url": HOST + PATH,
+    "absolute": f"//localhost{PATH}",
+    "other_case": PATH.upper(),
+    "relative": "",
+}
+
+
 def _written(query: dict[str, str], faults: frozenset[str]) -> str:
-    if "foreign_host" in faults:
-        return _href("https://elsewhere.test" + PATH, query)
-    if "foreign_path" in faults:
-        return _href("/profile", query)
-    if "whole_url" in faults:
-        return _href(HOST + PATH, query)
-    if "absolute" in faults:
-        return _href(f"//localhost{PATH}", query)
-    if "other_case" in faults:
-        return _href(PATH.upper(), query)
-    return _href("" if "relative" in faults else PATH, query)
+    places = (place for fault, place in PLACES.items() if fault in faults)
+    return _href(next(places, PATH), query)
 
 
 def _href(path: str, query: Mapping[str, str]) -> str:
