@@ -43,9 +43,9 @@ def simulated(where: Path, *options: str) -> str:
 @pytest.mark.parametrize(
     ("workers", "histories", "weather"),
     [
-        (1, 40, {}),
-        (2, 25, {}),
-        (2, 10, BACK),
+        (1, 30, {}),
+        (2, 15, {}),
+        (2, 8, BACK),
         pytest.param(1, HISTORIES, {}, marks=LONG),
         pytest.param(2, HISTORIES // 3, {}, marks=LONG),
         # Rows left out, twice or in disorder leave pushes in doubt: none is linked to another's.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import dask
@@ -13,9 +15,11 @@ import distributed
 import pytest
 
 from integration_sdk import Client, errors
+from tests.support.cli_support import until
 from tests.support.dask_support import KEY, Cluster, cluster, told_scheduler, told_worker
 from tests.support.pull_support import Lists, Place, answer, assert_agrees, invoices, now
 
+LONG: Final = [pytest.mark.long, pytest.mark.timeout(1_800)]
 PASSWORD = "hunter2-of-the-database"
 
 
@@ -119,3 +123,61 @@ async def test_a_worker_without_the_key(client: Client, workers: Cluster, tmp_pa
     keyless = workers.workers.pop()
     keyless.kill()
     await asyncio.to_thread(keyless.wait)
+
+
+# What is lost
+
+
+@pytest.mark.parametrize(
+    ("how", "place", "times"),
+    [
+        ("killed", "ndjson", 1),
+        pytest.param("killed", "ndjson", 20, marks=LONG),
+        pytest.param("killed", "postgres", 20, marks=LONG),
+        pytest.param("frozen", "postgres", 20, marks=LONG),
+        pytest.param("without a scheduler", "ndjson", 20, marks=LONG),
+        pytest.param("without a scheduler", "postgres", 20, marks=LONG),
+    ],
+    indirect=["place"],
+)
+async def test_workers_and_schedulers_may_be_lost(
+    how: str, place: Place, times: int, *, service: Lists, client: Client, workers: Cluster
+) -> None:
+    """A worker is lost, or thaws late: the run ends well. If it is the scheduler, the run says so,
+    and goes on when it is repeated.
+    """
+    chance = random.Random(f"{how} {place.format} {times}")
+    service.books = {one: {"invoices": invoices(600)} for one in "abcdef"}
+    pull: dict[str, Any] = {**place.options, "part_bytes": 10_000, "full": True}
+    for _ in range(times):
+        running = asyncio.ensure_future(client.pull(["invoices"], **pull, dask=workers.address))
+        enough = len(service.log) + chance.randrange(2, 20)
+        await until(lambda: len(service.log) >= enough or running.done())  # noqa: B023 (awaited in this turn of the loop)
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        if how == "without a scheduler":
+            await _lose_scheduler(workers, running)
+            running = asyncio.ensure_future(client.pull(["invoices"], **pull, dask=workers.address))
+        else:
+            lost = workers.send(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            workers.add_worker()
+            if how == "frozen":  # what it has is waited for
+                await asyncio.sleep(chance.uniform(0, 1.0))
+                lost.send_signal(signal.SIGCONT)
+
+        receipt = await running
+        if how != "without a scheduler":
+            lost.kill()
+            await asyncio.to_thread(lost.wait)
+        assert receipt.errors == []
+        assert len(receipt.units) == 6
+        await assert_agrees(service.books, place)
+
+
+async def _lose_scheduler(workers: Cluster, running: asyncio.Future[Any]) -> None:
+    workers.scheduler.kill()
+    try:
+        await running  # it may have ended just now
+    except errors.PullError as error:
+        assert "lost; run again" in str(error)  # noqa: PT017 (either end is right)
+    await asyncio.to_thread(workers.stop)
+    await asyncio.to_thread(workers.start, 2)
