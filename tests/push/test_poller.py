@@ -147,11 +147,12 @@ async def test_the_end_of_a_wait_names_a_trouble_that_lasts(
 
 
 async def test_an_unknown_push_is_not_found(connect: Connect) -> None:
-    """A key that the service does not know raises NotFound after one request."""
-    service = Service()
+    """A key that the company does not know raises NotFound after one request."""
+    client, one = await connect(service := Service()), service.add("another")
     with pytest.raises(NotFound):
-        await wait_for(await connect(service), "no-such-key")
+        await wait_for(client, one)
     assert service.count() == 1
+    assert (await client.wait(one.key, company_id="another")).status is PushStatus.SUCCESS
 
 
 async def test_a_final_state_never_changes_back(connect: Connect) -> None:
@@ -327,9 +328,15 @@ async def test_an_outage_is_polled_through_with_pauses_of_a_minute(connect: Conn
     """What ended meanwhile is known a minute after the service is back."""
     service = Service(lambda _: 1.0)
     service.answer = lambda _: refusal(500) if now() < 1000 else None
-    await wait_for(await connect(service), held(service))
+    client = await connect(service)
+    await wait_for(client, held(service))
     assert service.count() < 40
     assert now() < 1000 + 65
+
+    again, first = now(), iter([refusal(500)])
+    service.answer = lambda _: next(first, None)
+    await wait_for(client, held(service))
+    assert now() < again + 4  # the pauses begin anew
 
 
 # Lists that lack something
