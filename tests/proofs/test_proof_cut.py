@@ -21,8 +21,7 @@ from attrs import define, evolve, field, frozen
 
 from integration_sdk import Client, Dialect, OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk.sandbox import Company, Operation, Sandbox
-from tests.support.network_support import message
-from tests.support.session_support import Peer, raw_server
+from tests.support.session_support import Peer, message, raw_server
 
 # Many clients on one core are slow: on a real clock, some give up on a line that does not hang.
 pytestmark = pytest.mark.virtual_time

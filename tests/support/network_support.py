@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 from pathlib import Path
 
 from yarl import URL
 
-from tests.support.session_support import Peer
+from tests.support.session_support import Peer, message
 
 HERE = Path(__file__).parent / "tls"
 PRIVATE_CA = str(HERE / "ca.pem")
-LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)
 
 
 def of_the_server() -> ssl.SSLContext:
@@ -26,13 +24,6 @@ def of_the_server() -> ssl.SSLContext:
 def trusting() -> ssl.SSLContext:
     """Return the TLS settings of a client that knows this CA."""
     return ssl.create_default_context(cafile=PRIVATE_CA)
-
-
-async def message(reader: asyncio.StreamReader) -> bytes:
-    """Return one whole HTTP message."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = LENGTH.search(head)
-    return head + await reader.readexactly(int(length[1]) if length else 0)
 
 
 async def as_a_proxy(peer: Peer) -> None:

@@ -53,6 +53,13 @@ def answer(status: int = 200, body: bytes = b"{}", **headers: str) -> bytes:
 # A server that can fail in any phase
 
 
+async def message(reader: asyncio.StreamReader) -> bytes:
+    """Return one whole HTTP message."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return head + await reader.readexactly(int(length[1]) if length else 0)
+
+
 @define
 class Peer:
     """One connection of a `RawServer`, from its side."""
@@ -66,11 +73,8 @@ class Peer:
 
     async def receive(self) -> bytes:
         """Read one whole request, and count it."""
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-        request = head + await self.reader.readexactly(int(length[1]) if length else 0)
-        self.server.requests.append(request)
-        return request
+        self.server.requests.append(await message(self.reader))
+        return self.server.requests[-1]
 
     def reset(self) -> None:
         """Close with RST in place of FIN."""
