@@ -55,7 +55,7 @@ def seconds(name: str, value: object, or_none: bool = True) -> None:
 
 def plain_function(name: str, value: object) -> None:
     """Check that *value* can be called, and need not be awaited."""
-    if not callable(value) or any(map(iscoroutinefunction, (value, type(value).__call__))):
+    if not callable(value) or iscoroutinefunction(value):
         raise ConfigurationError(f"{name} must be a plain function; it is not awaited: {value!r}")
 
 

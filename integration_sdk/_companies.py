@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from integration_sdk import _checks
@@ -12,7 +11,7 @@ from integration_sdk._connection import BankAccounts, Connection
 from integration_sdk._http import requests
 from integration_sdk._options_given import Numbers
 from integration_sdk._push.wire import read_full
-from integration_sdk._records.classes import Decode
+from integration_sdk._records.classes import ItemReader
 from integration_sdk._resources import Listing, Record, Records, Resource
 from integration_sdk.errors import ConfigurationError, Conflict, WaitExpired
 from integration_sdk.models import PushOperation
@@ -196,8 +195,10 @@ class Pushes(Listing[PushOperation]):
     Source: "Monitor pushes (polling)". Assumed: path and parameters.
     """
 
-    def _decode(self, numbers: Numbers) -> Decode:
-        return partial(read_full, numbers=numbers)
+    def _reader(self, model: Any, numbers: Numbers) -> ItemReader:
+        if model is not None:
+            return super()._reader(model, numbers)
+        return ItemReader(lambda raw: read_full(bytes(raw), numbers=numbers))
 
     @property
     def _order(self) -> str:

@@ -114,7 +114,6 @@ _NOT_BOTH: Final = (("page", "cursor"), ("changed_since", "order_by"), ("changed
 class ListOptions:
     """How to read a list; `Listing.list` explains each option."""
 
-    model: Any = None
     page_size: int | None = field(default=None, validator=_whole(1, LARGEST_PAGE))
     page: int | None = field(default=None, validator=_whole(1, 2**31 - 1))
     query: str | None = field(default=None, validator=_text)

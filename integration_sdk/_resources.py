@@ -18,7 +18,7 @@ from integration_sdk._list.changes import MODIFIED
 from integration_sdk._list.pager import Pager
 from integration_sdk._list.reader import OnInvalid
 from integration_sdk._options_given import MIB, ListOptions, Numbers, given
-from integration_sdk._records.classes import Decode
+from integration_sdk._records.classes import ItemReader
 from integration_sdk.models import Answer
 
 T = TypeVar("T")
@@ -56,9 +56,8 @@ class Listing(Resource, Generic[Item]):
         """How it is ordered unless the caller says otherwise."""
         return None
 
-    def _decode(self, numbers: Numbers) -> Decode | None:
-        """Return what reads an item's bytes if the caller has no model; None for dicts."""
-        return None
+    def _reader(self, model: Any, numbers: Numbers) -> ItemReader:
+        return ItemReader.of(model, numbers=numbers)
 
     def _related(self, action: str, **names: str) -> requests.Request:
         """Return a request for another operation of the same kind, such as ``data.get``."""
@@ -182,7 +181,7 @@ class Listing(Resource, Generic[Item]):
             options,
             base_url=context.session.base_url,
             parameter=context.dialect.query_parameter,
-            decode=self._decode(numbers) if model is None else None,
+            reader=self._reader(model, numbers),
         )
 
 

@@ -17,7 +17,7 @@ from integration_sdk._list.links import Cursor, Links, fingerprint, in_smaller_p
 from integration_sdk._list.page import RawPage
 from integration_sdk._list.reader import ListReport, Reading
 from integration_sdk._options_given import ListOptions, Numbers
-from integration_sdk._records.classes import RAW, Decode, ItemReader
+from integration_sdk._records.classes import RAW, ItemReader
 from integration_sdk.errors import ConfigurationError, NotFound
 from integration_sdk.models import ListPage
 
@@ -46,7 +46,7 @@ class Pager(Generic[T_co]):
         *,
         base_url: str,
         parameter: str,
-        decode: Decode | None,
+        reader: ItemReader,
     ) -> None:
         self._request = request  # for the first page; with changed_since= it lacks the filter
         self._base_url = base_url
@@ -54,7 +54,7 @@ class Pager(Generic[T_co]):
         self._options = options
         self._changed_by = options.changed_by or MODIFIED
         self._fetch = fetch
-        self._reader = ItemReader.of(options.model, decode, numbers=options.numbers)
+        self._reader = reader
         self._filter = None
         if options.changed_since is not None:
             self._filter = filter_text(options.query, self._changed_by)

@@ -23,6 +23,11 @@ from integration_sdk.errors import ConfigurationError
 Decode = Callable[[Any], Any]
 
 
+def _reason(_: bytes, error: Exception) -> tuple[str, str]:
+    what, _at, where = str(error).rpartition(" - at `")
+    return (what, where.rstrip("`")) if what else (str(error), "$")
+
+
 @frozen
 class ItemReader:
     """Decodes items of one type.
@@ -33,27 +38,19 @@ class ItemReader:
     """
 
     decode: Decode
-    reason: Callable[[bytes, Exception], tuple[str, str]]
+    reason: Callable[[bytes, Exception], tuple[str, str]] = _reason
 
     @classmethod
-    def of(
-        cls, model: Any = None, decode: Decode | None = None, *, numbers: Numbers = "float"
-    ) -> ItemReader:
+    def of(cls, model: Any = None, *, numbers: Numbers = "float") -> ItemReader:
         """Return a reader of *model*, or of plain values if it is None.
 
         Args:
             model: An attrs class, dataclass, TypedDict, msgspec Struct or pydantic model.
-            decode: A function that decodes an item's bytes, instead of *model*.
             numbers: What fractions become that have no annotation.
 
         Raises:
             ConfigurationError: The model cannot be used.
         """
-        hook = Decimal if numbers == "decimal" else None
-        if decode is not None:
-            return cls(lambda raw: decode(bytes(raw)), _reason)
-        if model is None:
-            return cls(msgspec.json.Decoder(float_hook=hook).decode, _reason)
         try:
             return _reader_of(model, numbers)
         except Exception as error:  # of an annotation, or of the class's own making
@@ -65,6 +62,9 @@ class ItemReader:
 
 
 def _reader_of(model: Any, numbers: Numbers) -> ItemReader:
+    hook = Decimal if numbers == "decimal" else None
+    if model is None:
+        return ItemReader(msgspec.json.Decoder(float_hook=hook).decode)
     if is_pydantic(model):
         model.model_rebuild()
         check_aliases(model)
@@ -75,19 +75,13 @@ def _reader_of(model: Any, numbers: Numbers) -> ItemReader:
             "msgspec Struct"
         )
     if _is_native(model):
-        hook = Decimal if numbers == "decimal" else None
-        return ItemReader(msgspec.json.Decoder(model, float_hook=hook).decode, _reason)
+        return ItemReader(msgspec.json.Decoder(model, float_hook=hook).decode)
     from integration_sdk._records import building  # noqa: PLC0415 - with the first class
 
     return ItemReader(building.builder(model, numbers), partial(building.explain, model))
 
 
-def _reason(_: bytes, error: Exception) -> tuple[str, str]:
-    what, _at, where = str(error).rpartition(" - at `")
-    return (what, where.rstrip("`")) if what else (str(error), "$")
-
-
-RAW: Final = ItemReader(bytes, _reason)
+RAW: Final = ItemReader(bytes)
 """Hands out the bytes of items, undecoded."""
 
 

@@ -463,7 +463,7 @@ def test_a_cursor_of_another_list_is_refused(other: dict[str, str]) -> None:
         unopened(cursor=cursor, **other)
     with pytest.raises(ConfigurationError, match="another list"):
         Client("key", "http://localhost").company("a").data("bills").list(cursor=cursor)
-    unopened(cursor=cursor, page_size=7)
+    assert unopened(cursor=cursor, page_size=7).cursor != cursor, "the same place in other pages"
 
 
 async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added(serve: Serve) -> None:
