@@ -6,14 +6,7 @@ import asyncio
 import importlib
 import json
 import sys
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +14,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from attrs import frozen
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from integration_sdk import PushStatus
 from integration_sdk.sandbox import Sandbox
 from tests.support.sandbox_support import DELIVERY
 
 GUIDE = (Path(__file__).parents[2] / "integration_sdk/docs/guides/web-service.md").read_text()
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Mapping[str, Any], Receive, Send], Awaitable[None]]
 PAGES = 8
 BOUNDED = pytest.mark.integration_sandbox(
     companies=1, invoices=PAGES * 1000, push_seconds=(7200, 10_800)
@@ -138,7 +128,7 @@ class StoreShop:
     """The service of the guide with a store, in FastAPI."""
 
     sandbox: Sandbox
-    app: AsgiApp
+    app: ASGIApp
 
     async def push(
         self, reference: str | None, body: object, books: str | None = None
@@ -166,7 +156,7 @@ async def store_shop(
     monkeypatch.delitem(sys.modules, "guide_service")
     async with app.router.lifespan_context(app) as state:
 
-        async def serve(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             await app({**scope, "state": dict(state)}, receive, send)
 
         yield StoreShop(integration_sandbox, serve)
@@ -204,18 +194,18 @@ async def test_what_is_refused_is_a_422_with_its_reasons(store_shop: StoreShop) 
     assert "amount must be positive" in failed[1]["reasons"][0]
 
 
-@pytest.mark.parametrize("slow", ["answer", "push", "pause"])
+SLOW: dict[str, Any] = {
+    "answer": lambda faults: faults.late_answer(40, route="POST /push/"),
+    "push": lambda faults: faults.push_seconds(40),
+    "pause": lambda faults: faults.unavailable(40, retry_after=40, route="POST /push/"),
+}
+
+
+@pytest.mark.parametrize("slow", SLOW)
 @pytest.mark.integration_sandbox(companies=1)
 async def test_a_service_that_is_slow_keeps_no_caller(store_shop: StoreShop, slow: str) -> None:
     """After 20 seconds at most the answer is 202, and the push goes on."""
-    faults = store_shop.sandbox.faults
-    match slow:
-        case "answer":
-            faults.late_answer(40, route="POST /push/")
-        case "push":
-            faults.push_seconds(40)
-        case _:
-            faults.unavailable(40, retry_after=40, route="POST /push/")
+    SLOW[slow](store_shop.sandbox.faults)
     began = asyncio.get_running_loop().time()
     status, answer = await store_shop.push("order-1", DELIVERY)
     ends = asyncio.get_running_loop().time() - began
@@ -228,7 +218,7 @@ async def test_a_service_that_is_slow_keeps_no_caller(store_shop: StoreShop, slo
 
 
 async def called(
-    app: AsgiApp,
+    app: ASGIApp,
     method: str,
     path: str,
     body: object = None,
