@@ -10,7 +10,7 @@ import pytest
 
 from integration_sdk import __main__, cli
 from integration_sdk.sandbox import Connection, Sandbox
-from tests.support.cli_support import here
+from tests.support.cli_support import here, to
 
 LANE = "--company c --connection k --type invoices"
 URL, KEY = "--base-url http://127.0.0.1:9", "--api-key not-to-be-seen"
@@ -176,9 +176,7 @@ async def test_options_are_shown(
     sandbox: Sandbox, books: Connection, flag: str, shown: str
 ) -> None:
     """As a tree, as a form or as a schema."""
-    lane = ["--company", books.company_id, "--connection", books.id]
-
-    done = await here("options", "suppliers", *lane, *flag.split(), sandbox=sandbox)
+    done = await here("options", "suppliers", *to(books)[:4], *flag.split(), sandbox=sandbox)
 
     assert (done.code, done.stderr) == (0, "")
     assert shown in done.stdout
@@ -188,8 +186,7 @@ async def test_the_class_reads_and_writes_records(
     sandbox: Sandbox, books: Connection, tmp_path: Path
 ) -> None:
     """It is a program: model= takes it, and an instance can be pushed."""
-    lane = ["--company", books.company_id, "--connection", books.id]
-    done = await here("options", "invoices", *lane, "--class", sandbox=sandbox)
+    done = await here("options", "invoices", *to(books)[:4], "--class", sandbox=sandbox)
     program = f"""{done.stdout}
 import asyncio
 from integration_sdk import Client

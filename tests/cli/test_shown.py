@@ -120,10 +120,8 @@ async def test_the_demo_absorbs_trouble_and_shows_what_it_took(pushes: int, refu
     assert table["invoices streamed"].startswith("2,000 in ")
     assert table["pages"].startswith("4, ")
     assert table["records pushed"] == str(pushes)
-    assert (table.get("SUCCESS", "0"), table.get("FAILED", "0")) == (
-        str(pushes - refused),
-        str(refused),
-    )
+    assert table.get("SUCCESS", "0") == str(pushes - refused)
+    assert table.get("FAILED", "0") == str(refused)
     assert table.get("because the name is taken", "0") == str(refused)
     assert table["answered 429"] == "2"
     assert "\x1b" not in done.stdout + done.stderr

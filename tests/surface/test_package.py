@@ -1,8 +1,10 @@
-"""The package shows its public names, and costs nothing until they are used."""
+"""The package shows its public names, costs little until they are used, leaves its host alone."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +19,8 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import integration_sdk
+from integration_sdk.sandbox import Sandbox
+from tests.support.sandbox_support import DELIVERY
 
 
 def test_star_and_dir_show_what_type_checkers_see() -> None:
@@ -116,3 +120,24 @@ def test_what_is_not_needed_is_not_imported(program: str, unwanted: tuple[str, .
 
     assert "integration_sdk" in loaded
     assert not [name for name in loaded if name.startswith(unwanted)]
+
+
+async def test_the_process_is_as_it_was(tmp_path: Path) -> None:
+    """Whoever lists and pushes finds its collector, allocator, signals, warnings, logging,
+    environment and event loops as before; the collector stays on while items are made.
+    """
+    async with Sandbox(companies=1, invoices=1000) as sandbox:
+        books = sandbox.companies[0].connections[0]
+        job = {"company": books.company_id, "connection": books.id, "record": DELIVERY}
+        job |= {"base_url": sandbox.base_url, "api_key": sandbox.api_key}
+        job |= {"journal": str(tmp_path / "pushes.db")}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "tests.support.host_child", json.dumps(job)),
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+        )
+        stdout, _ = await process.communicate()
+
+    assert process.returncode == 0
+    assert json.loads(stdout) == {"items made": 2000}
