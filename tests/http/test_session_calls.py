@@ -64,16 +64,16 @@ async def test_a_503_is_not_asked_for_again_under_its_key(status: int, keys: int
     assert len(server.requests) == 2
 
 
+NO_URLS = [
+    *("", None, "api.example.com", "ftp://api.example.com", "https://"),
+    *("https://api.example.com:99999", f"https://{'a' * 64}.example.com"),
+]
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("", "https://"),
-        (None, "https://"),
-        ("api.example.com", "https://"),
-        ("ftp://api.example.com", "https://"),
-        ("https://", "https://"),
-        ("https://api.example.com:99999", "https://"),
-        (f"https://{'a' * 64}.example.com", "https://"),
+        *((url, "https://") for url in NO_URLS),
         ("http://api.example.com", "unencrypted"),
         ("http://127.0.0.1.example.com", "unencrypted"),
         ("https://me:secret@api.example.com", "password"),

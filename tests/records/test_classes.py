@@ -341,9 +341,8 @@ def test_numbers_of_numpy_and_pandas_are_written() -> None:
         "f": np.str_("x"),
     }
 
-    assert encode_record(record) == (
-        b'{"a":1.5,"b":7,"c":true,"d":[1,2],"e":"2024-05-31T12:00:00Z","f":"x"}'
-    )
+    written = b'{"a":1.5,"b":7,"c":true,"d":[1,2],"e":"2024-05-31T12:00:00Z","f":"x"}'
+    assert encode_record(record) == written
 
 
 LOOP: dict[str, Any] = {}

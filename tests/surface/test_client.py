@@ -146,7 +146,7 @@ async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) ->
 
 
 async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> None:
-    """ "What the service does", 3: options, push, monitor."""
+    """ "What the service does", 3: options, push, monitor; by key, together with the company."""
     books = books_of(client, sandbox)
 
     options = await books.options("invoices")
@@ -154,23 +154,14 @@ async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> 
     operation = await books.push("invoices", DELIVERY, timeout_minutes=60)
     assert operation.status is PushStatus.PENDING
     assert operation.timeout_in_minutes == 60
-    operation = await client.wait(operation, timeout=5)
+    with pytest.raises(errors.ConfigurationError, match="needs company_id="):
+        await client.wait(operation.key)
+    operation = await client.wait(operation.key, company_id=books.company_id, timeout=5)
 
     assert operation.status is PushStatus.SUCCESS
     assert operation.data is not None
     assert operation.data["currency"] == "GBP"
     assert operation.completed_on_utc is not None
-
-
-async def test_waiting_by_key_needs_the_company(sandbox: Sandbox, client: Client) -> None:
-    """A key from an earlier run is enough, together with its company."""
-    operation = await books_of(client, sandbox).push("invoices", DELIVERY)
-
-    with pytest.raises(errors.ConfigurationError, match="needs company_id="):
-        await client.wait(operation.key)
-    ended = await client.wait(operation.key, company_id=operation.company_id)
-
-    assert ended.is_final
 
 
 async def test_bulk_push_settles_every_request(

@@ -26,12 +26,12 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 _BLOCK = re.compile(r"((?:^ *<!--.*?-->\n)*)^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!-- (\w+): (.*?) -->", re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-PYRIGHT = """{
+PYRIGHT = {
     "typeCheckingMode": "standard",
-    "reportMissingImports": false,
-    "reportMissingModuleSource": false,
-    "extraPaths": [%s]
-}"""
+    "reportMissingImports": False,
+    "reportMissingModuleSource": False,
+    "extraPaths": [str(ROOT)],
+}
 
 
 class Block(NamedTuple):
@@ -108,7 +108,7 @@ def test_source_and_documented_programs_pass_type_checkers(checker: str, tmp_pat
     for block in (one for page in PAGES for one in blocks(page) if one.is_complete):
         name = re.sub(r"\W+", "_", str(block))
         (tmp_path / f"{name}.py").write_text(block.code)
-    (tmp_path / "pyrightconfig.json").write_text(PYRIGHT % json.dumps(str(ROOT)))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
     what = ["integration_sdk", "tests", "benchmarks", *map(str, sorted(tmp_path.glob("*.py")))]
     program = str(Path(sys.executable).with_name(checker))
     of_pyright = ["--project", str(tmp_path), "--pythonpath", sys.executable]

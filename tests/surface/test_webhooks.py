@@ -135,22 +135,21 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 # Believing
 
 
-@pytest.mark.parametrize(
-    ("header", "value"),
-    [
-        ("webhook-id", "msg_other"),
-        ("webhook-id", ""),
-        ("webhook-id", "\udcff"),
-        ("webhook-timestamp", "1614265331"),
-        ("webhook-timestamp", ""),
-        ("webhook-timestamp", "1614265330.0"),
-        ("webhook-timestamp", "١٦١٤٢٦٥٣٣٠"),  # digits, but not ASCII ones
-        ("webhook-timestamp", "9" * 4000),
-        ("webhook-signature", ""),
-        ("webhook-signature", "v1a,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
-        ("webhook-signature", "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
-        ("webhook-signature", "\udcff, \x00 v1,é"),
+CHANGED: dict[str, list[str]] = {
+    "webhook-id": ["msg_other", "", "\udcff"],
+    "webhook-timestamp": [
+        *("1614265331", "", "1614265330.0", "9" * 4000),
+        "١٦١٤٢٦٥٣٣٠",  # digits, but not ASCII ones
     ],
+    "webhook-signature": [
+        *("", "v1a,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", "\udcff, \x00 v1,é"),
+        "g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("header", "value"), [(name, value) for name, values in CHANGED.items() for value in values]
 )
 def test_a_changed_header_is_not_believed(receiver: Receiver, header: str, value: str) -> None:
     """Any other id, time or signature fails, a missing header too, and no oddity raises."""
