@@ -41,7 +41,6 @@ PER_COMPANY = 1000
 
 # A day of pushes
 
-DAY = 86_400.0
 COMPANIES = 1000
 SOME = 20
 """Number of companies that stand for all."""

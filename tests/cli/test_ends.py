@@ -19,9 +19,9 @@ from tests.support.cli_support import (
     run,
     started,
     to,
-    until,
     written,
 )
+from tests.support.loops import until
 
 QUITS_AT_ONCE = b"quits at once.\n"
 

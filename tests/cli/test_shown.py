@@ -27,9 +27,9 @@ from tests.support.cli_support import (
     serving,
     started,
     to,
-    until,
     written,
 )
+from tests.support.loops import until
 from tests.support.notification_support import listening
 
 # sandbox

@@ -25,6 +25,7 @@ from integration_sdk.errors import (
     NotSent,
     ResponseTooLarge,
 )
+from tests.support.loops import until
 from tests.support.session_support import (
     ONE_CALL,
     VirtualService,
@@ -39,7 +40,6 @@ from tests.support.session_support import (
     reply_of,
     serving,
     session_on,
-    until,
     virtual_session,
     write,
 )

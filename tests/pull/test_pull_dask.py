@@ -15,8 +15,8 @@ import distributed
 import pytest
 
 from integration_sdk import Client, errors
-from tests.support.cli_support import until
 from tests.support.dask_support import KEY, Cluster, cluster, told_scheduler, told_worker
+from tests.support.loops import until
 from tests.support.pull_support import Lists, Place, answer, assert_agrees, invoices, now
 
 LONG: Final = [pytest.mark.long, pytest.mark.timeout(1_800)]

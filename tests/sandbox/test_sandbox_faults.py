@@ -17,13 +17,13 @@ import aiohttp
 import pytest
 
 from integration_sdk.sandbox import Answer, Call, Faults, Refused, Rule, Sandbox
+from tests.support.loops import until
 from tests.support.sandbox_support import (
     DELIVERY,
     Http,
     holding,
     push_under,
     serving,
-    until,
 )
 
 pytestmark = pytest.mark.virtual_time

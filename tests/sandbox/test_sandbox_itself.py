@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from integration_sdk.sandbox import Sandbox
-from tests.support.sandbox_support import DELIVERY, serving, until
+from tests.support.loops import until
+from tests.support.sandbox_support import DELIVERY, serving
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,7 +9,8 @@ import pytest
 
 from integration_sdk.sandbox import Sandbox
 from tests.support.browser import CHROMIUM, browsing
-from tests.support.sandbox_support import serving, until
+from tests.support.loops import until
+from tests.support.sandbox_support import serving
 
 
 async def test_a_running_sandbox_is_controlled_with_its_key() -> None:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from integration_sdk import Dialect
-from tests.support.sandbox_support import DELIVERY, holding, published, push_under, serving, until
+from tests.support.loops import until
+from tests.support.sandbox_support import DELIVERY, holding, published, push_under, serving
 
 pytestmark = pytest.mark.virtual_time
 ACCOUNT = {"nominalCode": "4020", "name": "Sales, export", "type": "Income"}

@@ -20,6 +20,7 @@ from attrs import frozen
 
 from integration_sdk import Client, PushRequest, cli
 from integration_sdk.sandbox import Connection, Sandbox
+from tests.support.loops import until
 from tests.support.sandbox_support import DELIVERY
 
 COMMAND = (sys.executable, "-m", "integration_sdk")
@@ -84,13 +85,6 @@ async def ended(process: Process) -> Done:
 async def run(*arguments: str, sandbox: Sandbox | None = None, redirect: str | None = None) -> Done:
     async with started(*arguments, sandbox=sandbox, redirect=redirect) as process:
         return await ended(process)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that another process is going to bring about."""
-    async with asyncio.timeout(SECONDS):
-        while not true():  # noqa: ASYNC110  # another process sets no event here
-            await asyncio.sleep(0.01)
 
 
 def invoice(number: int) -> dict[str, Any]:

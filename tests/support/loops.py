@@ -46,3 +46,10 @@ class RunOnLoop:
             left = asyncio.all_tasks(runner.get_loop())
             assert not left, f"tasks left running: {left}"
             return result
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait for something that another task or process is going to bring about."""
+    async with asyncio.timeout(60):
+        while not true():  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0.001)

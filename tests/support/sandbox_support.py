@@ -102,15 +102,6 @@ def holding(gate: asyncio.Event) -> Callable[[Any, Any], Any]:
     return act
 
 
-async def until(happened: Callable[[], object]) -> None:
-    """Give way to other tasks until *happened* is true."""
-    for _ in range(10_000):
-        if happened():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not happen")
-
-
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Http]:
     """Run a sandbox of these *options* and call it."""

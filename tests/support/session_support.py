@@ -170,12 +170,6 @@ def held() -> Connection:
     return serve
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        for _ in iter(condition, True):
-            await asyncio.sleep(0.001)
-
-
 def make_session(
     *, base_url: str, api_key: Any = KEY, transport: Any = None, jitter: Any = None, **options: Any
 ) -> Session:

@@ -13,7 +13,8 @@ import pytest
 from pyarrow import Table, parquet
 
 from integration_sdk.testing import CrashTest
-from tests.support.cli_support import Done, ended, here, started, until
+from tests.support.cli_support import Done, ended, here, started
+from tests.support.loops import until
 from tests.testing import crash_programs
 
 ROOT = Path(__file__).parents[2]
