@@ -672,7 +672,7 @@ class Record:
         self.history.note(process.name, process.life, row.version, row.state, row)
         known = before.version if before else -1
         # A holder knows more than the record after a write that failed.
-        knows = before is not None and row.version > known and before.holder == row.holder
+        knows = row.version > known and (before is None or before.holder == row.holder)
         if not (known + 1 == row.version or knows):
             wrong.append(f"written over: {row.id} {known} {row.version}")
         if row.key is not None and self.keys.setdefault(row.key, row.id) != row.id:
