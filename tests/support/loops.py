@@ -52,4 +52,4 @@ async def until(true: Callable[[], object]) -> None:
     """Wait for something that another task or process is going to bring about."""
     async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - nobody sets an event
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.005)
