@@ -545,7 +545,8 @@ class History:
 
     def _unhandled(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if not isinstance(error, Crash):
+        is_of_a_crash = isinstance(error, Crash) or repr(Crash()) in str(error)
+        if not is_of_a_crash:
             self.violations.append(f"unhandled: {context.get('message')} {error!r}")
 
     def _dispose(self) -> None:
