@@ -111,10 +111,10 @@ async def test_cancelling_a_waiter_leaves_the_others(connect: Connect) -> None:
     await asyncio.sleep(5)
     last.cancel()
     await asyncio.sleep(0.1)
+    assert not polling_tasks()
     asked = service.count()
     await asyncio.sleep(1000)
     assert service.count() == asked
-    assert not polling_tasks()
 
 
 async def test_an_expired_wait_says_so_and_the_push_goes_on(connect: Connect) -> None:
@@ -144,6 +144,19 @@ async def test_the_end_of_a_wait_names_a_trouble_that_lasts(
 
     assert isinstance(caught.value.__cause__, MalformedResponse) is (until > 60)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_what_a_list_shows_again_is_in_no_trouble(connect: Connect) -> None:
+    """Then a wait ends because the push is Pending, not because of what failed before."""
+    service = Service(lambda _: 100.0)
+    service.answer = lambda _: refusal(500) if now() < 5 else None
+    client, many = await connect(service), [held(service, number) for number in range(4)]
+    waits = (wait_for(client, one, timeout=60) for one in many)
+    ended = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert {type(one) for one in ended} == {WaitExpired}
+    assert not any(one.__cause__ for one in ended if isinstance(one, WaitExpired))
+    assert not service.count("get")
 
 
 async def test_an_unknown_push_is_not_found(connect: Connect) -> None:
