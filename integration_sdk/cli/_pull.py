@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from json import dumps
 from typing import Final, Literal
 
-import msgspec
 from rich.progress import Progress
 
 from integration_sdk._pull.pull import Pull
@@ -74,7 +74,7 @@ async def pull(
                 what = unit.error or unit.skipped or f"{unit.rows:,} records"
                 ids = filter(None, (unit.company_id, unit.connection_id, unit.account_id))
                 line = f"{unit.data_type} {unit.company} {'/'.join(ids)}: {what}"
-                show(msgspec.json.encode(unit.to_plain()).decode() if json else line)
+                show(dumps(unit.to_plain()) if json else line)
 
         with progress(quiet=quiet) as live:
             looking = asyncio.create_task(_look(job, live))
