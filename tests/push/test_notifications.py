@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from integration_sdk import errors
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import answering, reads
+from tests.support.push_support import Journal, coordinator, request
 from tests.support.virtual_service import Service, refusal
 
 
@@ -90,6 +91,25 @@ async def test_a_notification_during_a_poll_is_not_lost() -> None:
     (at,) = await found(Service(faults=[answering(seconds=3.0)]), [100.0], [(98.5, 0), (100.01, 0)])
 
     assert at == pytest.approx(98.5 + 3.0 + 1.0 + 3.0, abs=0.1)
+
+
+@pytest.mark.virtual_time
+async def test_a_notification_reaches_the_worker_that_polls() -> None:
+    """Whichever worker of one database it comes to."""
+    service, journal = Service(lambda _: 100.0), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    loop = asyncio.get_running_loop()
+    async with (
+        coordinator(service, journal=journal) as pushes,
+        coordinator(service, journal=beside) as others,
+    ):
+        push = await pushes.submit(request())
+        await asyncio.sleep(0.1)
+        (held,) = service.by_key.values()
+        loop.call_at(held.ends + 0.01, others.notify, held.key)
+        await push
+
+    assert loop.time() < held.ends + 1.2
 
 
 @pytest.mark.virtual_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -235,6 +236,16 @@ async def test_a_crash_fails_every_waiter_and_the_next_wait_starts_afresh(connec
         assert isinstance(one.__cause__, ZeroDivisionError)
     crash.clear()
     assert (await client.wait(many[0].key, company_id="c-0")).status is PushStatus.SUCCESS
+
+
+async def test_polls_are_nobodys_in_particular(connect: Connect) -> None:
+    """They are not made in the context of the caller who happened to be the first."""
+    caller, seen = ContextVar("caller", default="nobody"), set[str]()
+    middleware = breaking(lambda _: seen.add(caller.get()))
+    client = await connect(service := Service(), middlewares=[middleware])
+    caller.set("the first")
+    await wait_for(client, held(service))
+    assert seen == {"nobody"}
 
 
 async def test_a_bug_that_passes_leaves_its_pushes_to_the_next_poll(connect: Connect) -> None:

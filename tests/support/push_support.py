@@ -44,7 +44,8 @@ class Memory:
         self.shared, self.is_dead, self._journal = journal.is_shared, False, journal
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """Hear nothing."""
+        """Call *heard* with what is told to all who share the database, at once."""
+        self._journal.heard.append(heard)
 
     async def run(self, work: Sequence[Statement]) -> list[list[Any]]:
         journal, rows = self._journal, [row for one in work for row in _written(*one)]
@@ -99,9 +100,16 @@ class Journal(Store):
             weakref.finalize(self, self._kept.close)
             for statement in tables(SQLITE):
                 self._kept.execute(statement)
+            self._kept.create_function("current_schema", 0, lambda: "")
+            self._kept.create_function("pg_notify", 2, lambda _, text: self._tell(text))
+            self.heard = list[Callable[[str], None]]()
         else:
-            self._beside, self._kept = beside, beside._kept
+            self._beside, self._kept, self.heard = beside, beside._kept, beside.heard
         self.is_shared, self._is_in_use = shared, False
+
+    def _tell(self, text: str) -> None:
+        for heard in self.heard:
+            heard(text)
 
     def execute(self, work: Sequence[Statement]) -> list[list[Any]]:
         self._kept.execute("BEGIN")
