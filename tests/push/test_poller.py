@@ -418,6 +418,17 @@ async def test_a_list_that_lacks_something_is_made_up_for(
     assert now() < seconds
 
 
+async def test_what_a_list_leaves_out_is_read_at_once(connect: Connect) -> None:
+    """Such as the data of a push that has ended, among hundreds that have not."""
+    service = Service(lambda record: FOREVER if record["number"] else 30.0, list_has_data=False)
+    waits = asyncio.ensure_future(wait_for_many(await connect(service), service, 800))
+    await asyncio.sleep(45)
+    waits.cancel()
+
+    (read,) = service.times("get")
+    assert max(at for at in service.times("list") if at < read) == pytest.approx(read, abs=0.1)
+
+
 # JSON that cannot be read
 
 ODD = {
