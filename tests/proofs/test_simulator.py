@@ -80,6 +80,10 @@ class Sown:
     weather: dict[str, Any] = Factory(dict)
     histories: int = 600
 
+    @property
+    def fault(self) -> Fault:
+        return Fault(self.place[0], self.old, self.new, "simulator", self.place[1])
+
 
 CARRIER, HOLDER, SEARCH = "_push/carrier.py", "_push/holder.py", "_push/search.py"
 EVIDENCE, TABLE, JOURNAL = "_push/evidence.py", "_push/table.py", "_store/journal.py"
@@ -108,8 +112,8 @@ FAULTS: dict[str, Sown] = {
     "a write that was refused is taken for written": Sown(
         "sent without a row",
         (HOLDER, "Holder.step"),
-        "return False",
-        "return True",
+        "if found.version != row.version: self.moved(live, found)",
+        "if found.version != row.version: self.moved(live, found); return True",
         workers=2,
         weather={"freezes": 0.5},
     ),
@@ -159,6 +163,13 @@ FAULTS: dict[str, Sown] = {
 ALWAYS = "SENDING restarts as QUEUED"
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_seeded_fault_can_be_sown(name: str) -> None:
+    """Its function has the expression once, also in the plain run."""
+    fault = FAULTS[name].fault
+    assert fault.sown((ROOT / "integration_sdk" / fault.file).read_text())
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if one == ALWAYS else LONG) for one in FAULTS]
@@ -170,8 +181,7 @@ def test_a_seeded_fault_is_found(name: str, tmp_path: Path) -> None:
     (tmp_path / "tests" / "proofs").mkdir(parents=True)
     for file in ("simulator.py", "simulated_world.py"):
         shutil.copy(ROOT / "tests" / "proofs" / file, tmp_path / "tests" / "proofs" / file)
-    file, function = sown.place
-    Fault(file, sown.old, sown.new, "simulator", function).sow(tmp_path)
+    sown.fault.sow(tmp_path)
     under = ("--workers", str(sown.workers), "--weather", json.dumps(sown.weather))
     stop = ("--stop-at", sown.violation, "--histories", str(sown.histories))
     sick = simulated(tmp_path, *under, *stop)
