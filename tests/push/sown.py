@@ -137,11 +137,11 @@ FAULTS: Final[dict[str, Fault]] = {
         "Schedule.follow",
     ),
     "a final state changes back": Fault(
-        "_push/polling.py",
-        "known is not None and known.end is not None",
-        "False",
+        "_push/schedule.py",
+        "len(self.left) > self.limits.remembered",
+        "True",
         "poller",
-        "Polls.follow",
+        "Schedule.forget",
     ),
     "a run reads on while nobody takes its outcomes": Fault(
         "_push/run.py",
