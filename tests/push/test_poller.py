@@ -26,9 +26,11 @@ from integration_sdk.sandbox import Sandbox
 from tests.support.loops import RunOnLoop
 from tests.support.push_support import (
     Connect,
+    Journal,
     breaking,
     coordinator,
     lagging,
+    named,
     pushed,
     request,
     requests,
@@ -181,6 +183,23 @@ async def test_a_final_state_never_changes_back(connect: Connect) -> None:
         assert (await pushed(pushes, again)).status is OutcomeStatus.FAILED
 
     assert await wait_for(client, one) == final
+
+
+async def test_what_a_wait_has_seen_end_has_ended_for_a_coordinator(connect: Connect) -> None:
+    """One that follows the push later, from its journal, asks no more."""
+    service, journal = Service(lambda _: 5.0), Journal()
+    client = await connect(service)
+    async with client.coordinator(journal=journal, leave="detach") as pushes:
+        await pushes.submit(named())
+        await asyncio.sleep(1)
+    (one,) = service.by_key.values()
+    await client.wait(one.key, company_id=one.company)
+    asked, one.status = service.count("get"), "Failed"
+    async with client.coordinator(journal=journal) as pushes:
+        (push,) = pushes.recovered
+        assert (await push).status is OutcomeStatus.SUCCESS
+
+    assert service.count("get") == asked
 
 
 async def test_a_key_in_capitals_is_the_same_key(connect: Connect) -> None:
