@@ -36,13 +36,7 @@ from unittest.mock import patch
 from attrs import Factory, define, evolve, field
 
 import integration_sdk
-from integration_sdk import (
-    OutcomeStatus,
-    PushEvent,
-    PushOutcome,
-    PushRequest,
-    RetryPolicy,
-)
+from integration_sdk import OutcomeStatus, PushEvent, PushOutcome, PushRequest, RetryPolicy
 from integration_sdk._http.requests import Request
 from integration_sdk._options_given import CoordinatorOptions
 from integration_sdk._push.coordinator import Coordinator

@@ -24,12 +24,7 @@ from integration_sdk._push.agreement import (
     natural_value,
     value_at,
 )
-from integration_sdk._push.evidence import (
-    Finding,
-    Judging,
-    Listing,
-    may_resend,
-)
+from integration_sdk._push.evidence import Finding, Judging, Listing, may_resend
 from integration_sdk._push.table import Event
 from integration_sdk._store.row import Lane, Mark, Row, State, Verdict
 from integration_sdk.dialect import Dialect

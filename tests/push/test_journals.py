@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import OutcomeStatus, PushOutcome
-from integration_sdk.errors import (
-    ConfigurationError,
-    JournalError,
-    TooManyRequests,
-)
+from integration_sdk.errors import ConfigurationError, JournalError, TooManyRequests
 from tests.support.push_support import (
     AJournal,
     Fate,

@@ -9,14 +9,7 @@ import pytest
 from msgspec import structs
 
 from integration_sdk._http.requests import Phase
-from integration_sdk._push.table import (
-    TABLE,
-    Event,
-    IllegalTransition,
-    SendResult,
-    after,
-    classify,
-)
+from integration_sdk._push.table import TABLE, Event, IllegalTransition, SendResult, after, classify
 from integration_sdk._store.row import Lane, Mark, Result, Row, State, Verdict
 from tests.support.rows import new_row
 
@@ -83,12 +76,7 @@ def test_a_row_keeps_its_record_while_a_push_of_it_is_unknown() -> None:
     assert after(row(State.SENDING, ghosts=2), Event.ANSWERED).payload == b"{}"
 
 
-BODIES: dict[str, dict[str, Any] | None] = {
-    "own": OWN,
-    "push": PUSH,
-    "other": {"a": 1},
-    "none": None,
-}
+BODIES: dict[str, Any] = {"own": OWN, "push": PUSH, "other": {"a": 1}, "none": None}
 REFUSALS = {307, 308, 400, 401, 402, 403, 404, 405, 409, 413, 415, 422, 429, 503}
 
 

@@ -11,13 +11,7 @@ import pytest
 
 from integration_sdk import Push, PushEvent, PushOutcome, PushRequest
 from integration_sdk.errors import ClientClosed, PushFailed
-from tests.support.push_support import (
-    collect,
-    coordinator,
-    numbers,
-    request,
-    requests,
-)
+from tests.support.push_support import collect, coordinator, numbers, request, requests
 from tests.support.virtual_service import Service
 
 pytestmark = pytest.mark.virtual_time

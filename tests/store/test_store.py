@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import Dialect, OutcomeStatus, PushRequest, Store
-from integration_sdk.errors import (
-    ConfigurationError,
-    JournalError,
-    JournalInUse,
-)
+from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 from tests.support.postgres import Server
 from tests.support.push_support import coordinator
 from tests.support.virtual_service import Service
