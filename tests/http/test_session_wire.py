@@ -14,7 +14,7 @@ import pytest
 from integration_sdk import RetryPolicy, __version__
 from integration_sdk._http import CallOptions
 from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import Response, read_error, read_json
+from integration_sdk._http.responses import read_error, read_json
 from integration_sdk.errors import (
     AnswerLost,
     ApiError,
@@ -264,13 +264,6 @@ ODD = {
 }
 
 
-def read_or_error(request: Request, response: Response) -> Any:
-    try:
-        return read_json(request, response)
-    except IntegrationError as error:
-        return error
-
-
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("body", ODD)
 async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -> None:
@@ -278,7 +271,10 @@ async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -
     async with serving(always(answer(status, ODD[body]))) as (_, session):
         for request in (read(), write()):
             response = await session.send(request, CallOptions(retry=RetryPolicy.never()))
-            outcome = read_or_error(request, response)
+            try:
+                outcome = read_json(request, response)
+            except IntegrationError as error:
+                outcome = error
             if status == 200:
                 assert outcome is None or isinstance(outcome, dict | MalformedResponse)
             else:

@@ -1,4 +1,6 @@
-"""Promises of README and the documentation: each program runs, each link leads somewhere."""
+"""Promises of README, the documentation and the source: programs run, links lead somewhere, and
+all pass their checks, which are part of the one test command.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +101,17 @@ async def test_the_programs_of_a_page_run_in_order(
             if "posts" in block.notes:
                 posted = sandbox.count("POST", "/push/") - before
                 assert posted == int(block.notes["posts"]), str(block)
+
+
+@pytest.mark.parametrize("check", ["ruff check", "ruff format --check", "lint-imports --no-cache"])
+def test_source_passes(check: str) -> None:
+    """Lint, format and layers."""
+    program, *arguments = check.split()
+    found = Path(sys.executable).with_name(program)
+
+    ran = subprocess.run([found, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("checker", ["mypy", "basedpyright"])

@@ -127,6 +127,10 @@ def test_a_type_is_read_where_it_stands(dialect: Dialect) -> None:
     for either in ("banking-transactions", "ourOwn", "invoiceLines"):
         assert either in repr(company.data(either))
         assert either in repr(books.data(either))
+    with pytest.raises(
+        errors.ConfigurationError, match="bank_accounts"
+    ):  # there is no such address
+        asyncio.run(company.legacy_bank_accounts.transactions("a").push({}))
     assert dialect.is_below_connection("transfers")
     assert not dialect.is_below_connection("banking-transactions")
 
@@ -147,13 +151,6 @@ def test_a_misspelt_type_is_answered_with_what_was_meant(written: str, meant: st
     assert written in repr(
         Client("key", "https://x.example", dialect=more).company("c").data(written)
     )
-
-
-def test_transactions_of_legacy_accounts_cannot_be_pushed() -> None:
-    """There is no address for it, and the error says where there is one."""
-    account = Client("key", "https://x.example").company("c").legacy_bank_accounts
-    with pytest.raises(errors.ConfigurationError, match="bank_accounts"):
-        asyncio.run(account.transactions("a").push({}))
 
 
 # The legacy bank endpoints: "Versioning", rule 2; "Other rules", rule 4
