@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,13 @@ async def _live(
             break
         report.events += 1
         if how == "freeze" or (how == "both" and dice.random() < 0.5):
-            worker.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(dice.choice([0.5, 1.5, 2.0]) * LEASE)
-            worker.send_signal(signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it has just ended
+                worker.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(dice.choice([0.5, 1.5, 2.0]) * LEASE)
+                worker.send_signal(signal.SIGCONT)
         else:
-            worker.kill()
+            with suppress(ProcessLookupError):
+                worker.kill()
             await worker.communicate()
             worker = await _start(facts, span)
     await _end(worker, report)
