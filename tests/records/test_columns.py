@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from integration_sdk import Client
@@ -70,6 +70,7 @@ def means(found: object, raw: str) -> bool:
 
 @settings(max_examples=120)
 @given(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=3), st.booleans())
+@example([[{"a": number} for number in NUMBERS]], False)
 def test_nothing_is_lost(batches: Sequence[list[dict[str, str]]], floats: bool) -> None:
     """Each value stands in its column as it was said, or beside it as JSON text; a row holds
     nothing else. Kinds are only added, types stay, and names differ in more than their case.
