@@ -95,8 +95,6 @@ def _job(context: RequestContext, options: PullOptions) -> Job:
             "middlewares= and trace_configs= cannot be handed on, and rate= only as a number that "
             "is kept in the database that is written to"
         )
-    if to.endswith(".duckdb"):
-        raise ConfigurationError("a DuckDB file has one writer; with Dask, write elsewhere")
     to = _without_secrets(to) if is_url(to) else str(Path(to).resolve())
     return Job(
         options=evolve(options, to=to, companies=None, dask=None),

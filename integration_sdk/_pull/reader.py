@@ -244,5 +244,7 @@ def open_sink(options: PullOptions, *, shared: bool = False) -> Folder | SqlSink
     if format_ == "postgres":
         return SqlSink(Postgres(to))
     if format_ == "duckdb":
+        if options.dask is not None:
+            raise ConfigurationError("a DuckDB file has one writer; with Dask, write elsewhere")
         return SqlSink(DuckDb(Path(to)))
     return Folder(Path(to), format_, options.compression, shared)
