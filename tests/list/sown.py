@@ -43,6 +43,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "_list/reader.py", "not same(self._ahead[0][0], following)", "False", "lists",
         "Reading._aim",
     ),
+    "a large page of nested items is split at once": Fault(
+        "_list/page.py", "end + first", "end + b'{'", "lists", "_split"
+    ),
     "the rest of a large page is lost": Fault(
         "_list/page.py", "envelope.results[:0] = raws", "envelope.results = raws", "lists", "_split"
     ),
