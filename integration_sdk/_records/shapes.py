@@ -15,13 +15,7 @@ import attrs
 from integration_sdk._records.codec import Json, decode_json, without_halves
 from integration_sdk._records.writing import json_names
 from integration_sdk.errors import MalformedResponse
-from integration_sdk.models import (
-    ErrorBody,
-    PushOperation,
-    PushStatus,
-    Validation,
-    ValidationItem,
-)
+from integration_sdk.models import ErrorBody, PushOperation, PushStatus, Validation, ValidationItem
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -75,11 +75,7 @@ def _quoted(text: str) -> str:
 
 
 def listed(
-    call: Call,
-    items: Sequence[T],
-    write: Callable[[T], bytes],
-    *,
-    ordered: Collection[str] = (),
+    call: Call, items: Sequence[T], write: Callable[[T], bytes], *, ordered: Collection[str] = ()
 ) -> Answer:
     """Return the requested page of *items*, filtered, ordered, and written by *write*.
 
