@@ -193,7 +193,7 @@ TYPED = Peer(f"{SDK.name}, attrs", SDK.script, told={"model": "Invoice"})
             Pick(_pages_of(page_size), peer.name, STALL),
             headline=(page_size, peer) == (5000, SDK),
         )
-        for page_size, bound in ((5000, 10), (1000, 5))
+        for page_size, bound in ((5000, 15), (1000, 10))
         for peer in (SDK, TYPED)
     ),
 )
