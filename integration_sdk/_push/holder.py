@@ -223,9 +223,7 @@ class Holder:
         Raises:
             JournalError: It was not recorded (and has not happened at the service).
         """
-        while live.writing is not None:  # by another step, which says then what has come of it
-            await asyncio.wait([live.writing])
-            await asyncio.sleep(0)
+        await _written(live)
         row = live.row
         if judged is not None and judged is not row:
             return False
@@ -256,13 +254,15 @@ class Holder:
         """Make a push a further step of the row that has its reference, if that allows it."""
         row = live.row
         self.drop(live)
+        while (held := self.live.get(found.id)) is not None and held.writing is not None:
+            await _written(held)
         try:
-            is_next = outcomes.take_up(found, row)
+            is_next = outcomes.take_up(held.row if held else found, row)
         except ConfigurationError as error:
             for push in live.pushes:
                 self.fail(push, OutcomeStatus.INVALID, error)
             return False
-        if not is_next:
+        if held or not is_next:  # another push of ours has taken the reference up meanwhile
             self.join(found, live.pushes)
             return False
         live.row = found
@@ -641,6 +641,13 @@ class Holder:
     async def join_tasks(self) -> None:
         while working := self.tasks - {asyncio.current_task()}:
             await asyncio.wait(working)
+
+
+async def _written(live: Live) -> None:
+    """Wait for another step of a row, which says then what has come of it."""
+    while live.writing is not None:
+        await asyncio.wait([live.writing])
+        await asyncio.sleep(0)
 
 
 def _log_failure(written: asyncio.Future[Row]) -> None:

@@ -163,6 +163,12 @@ FAULTS: dict[str, Sown] = {
 ALWAYS = "SENDING restarts as QUEUED"
 
 
+def test_two_pushes_of_one_reference_take_its_row_up_once() -> None:
+    """Both were accepted before their worker took over the row; its database is slow."""
+    told = simulated(ROOT, *("--first-seed", "7027766", "--histories", "1", "--workers", "2"))
+    assert "violations: 0" in told, told
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_seeded_fault_can_be_sown(name: str) -> None:
     """Its function has the expression once, also in the plain run."""

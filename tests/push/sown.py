@@ -29,7 +29,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "live.writing is not None",
         "False",
         "doubts",
-        "Holder.step",
+        "_written",
     ),
     "what is on record is called unsent at once": Fault(
         "_push/holder.py",
