@@ -630,7 +630,8 @@ def _accounts_for(row: Row, push: Push) -> bool:
         return True  # a wrong one is counted as such
     if row.ghosts and (row.state is not State.DOUBT or len(row.earlier) > 0):
         return True  # decided by the caller, who knew that it may exist
-    return row.state is State.DOUBT and push.key in row.candidates
+    is_cut = len(row.candidates) >= 100  # the newest are kept; ours may stand below a crowd's
+    return row.state is State.DOUBT and (is_cut or push.key in row.candidates)
 
 
 # Many histories
