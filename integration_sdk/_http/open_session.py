@@ -131,7 +131,7 @@ class OpenSession:
             return
         now = self.loop.time()
         for call in self.limiter.ready(now):
-            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - it waits
+            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - for mypy
             if call.turn.done():  # cancelled, and its task has not run since
                 self.give_back(call, self.limiter.unused)
             else:

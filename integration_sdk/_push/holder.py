@@ -539,7 +539,7 @@ class Holder:
         except JournalError as problem:
             unsent, error = OutcomeStatus.PENDING, problem  # a later run sends it
         self.drop(live)
-        for push in live.pushes:
+        for push in [*live.pushes]:
             self.fail(push, unsent, error)
 
     def begin(self) -> IntegrationError | None:

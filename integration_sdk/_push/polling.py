@@ -250,10 +250,10 @@ class Polls:
             if company.failures >= self.schedule.limits.crashes:
                 raise
             logger.exception("polling company %s failed by a bug", company.id)
-        finally:
-            self._running -= 1
-            self.schedule.looked(company, _now())
-            self._wake.set()
+        # Not if the loop ends: all begins anew then.
+        self._running -= 1
+        self.schedule.looked(company, _now())
+        self._wake.set()
 
     # Requests
 

@@ -201,18 +201,21 @@ class Search:
             row = live.row
             waits = row.state is State.DOUBT and any(push.outcome is None for push in live.pushes)
             resends = waits and holder.options.in_doubt == "resend" and not holder.stopped
-            try:
-                if resends and may_resend(row, live.finding, transmissions=attempts):
-                    # It keeps its reference, and has one outcome.
-                    if await self._step(live, Event.RESENT, "resend", judged=row):
-                        missing = "the list of pushes does not show %s: it is sent again"
-                        logger.warning(missing, row, extra=about(row))
-                        self._send_again(live)
-                    continue
-            except JournalError as error:
-                logger.warning("%s is not sent again: %s", row, error, extra=about(row))
-            if waits and live.row is row:
+            if resends and may_resend(row, live.finding, transmissions=attempts):
+                await self._resend_missing(live, row)
+            elif waits:
                 holder.report(row, live.pushes)
+
+    async def _resend_missing(self, live: Live, row: Row) -> None:
+        """Send a push once more that no list shows; it keeps its reference, and has one outcome."""
+        try:
+            if await self._step(live, Event.RESENT, "resend", judged=row):
+                missing = "the list of pushes does not show %s: it is sent again"
+                logger.warning(missing, row, extra=about(row))
+                self._send_again(live)
+        except JournalError as error:
+            logger.warning("%s is not sent again: %s", row, error, extra=about(row))
+            self.holder.report(row, live.pushes)
 
     # Decisions
 

@@ -3,6 +3,7 @@
 A push is not idempotent and its answer can be lost. So its row is on record before the first byte
 leaves, and everything that happens to it is an `Event`, one step of `TABLE`::
 
+    QUEUED ----------------> DONE       withdrawn: its turn never came
     QUEUED ----> SENDING --> OPEN       answered with a key of its own
       ^             |------> QUEUED     never left, or refused for now: sent again
       |             |------> DONE       never left and not tried again, or refused by the service

@@ -546,14 +546,13 @@ class History:
 
     def _dispose(self) -> None:
         """End what is left of dead and living processes, without another step."""
+        self.loop.call_exception_handler = lambda _: None
         for process in self.processes:
             process.dead = True
             for task in process.tasks:
                 if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # of CPython, to keep it quiet
                     with suppress(BaseException):  # of a dead process
                         task.get_coro().close()
-        self.loop.call_exception_handler = lambda _: None
 
     # The truth is compared with what is on record
 

@@ -133,4 +133,4 @@ async def test_a_notification_of_no_key_fails_where_it_is_given() -> None:
     async with Service(lambda _: 1.0).client() as client, client.coordinator() as pushes:
         for notify in (client.notify, pushes.notify):
             with pytest.raises(errors.ConfigurationError, match="key must be a str, not None"):
-                notify(None)  # type: ignore[arg-type]
+                notify(None)  # type: ignore[arg-type]  # the mistake
