@@ -39,4 +39,4 @@ else:  # type checkers would take any name for one of these
     def _table() -> dict[str, Any]:
         table = vars(import_module(f"{__name__}._public"))
         shown = {name: member for name, member in table.items() if name[0].isalpha()}
-        return shown | {"__all__": sorted([*shown, *_LATE, "errors", "__version__"])}
+        return shown | {"__all__": sorted([*shown, *_LATE, "__version__"])}

@@ -92,8 +92,8 @@ class Client:
             Proxy variables of the environment are ignored.
         ssl: An `ssl.SSLContext`, such as ``ssl.create_default_context(cafile=...)`` for a private
             CA. False checks no certificate, so that anyone on the way can read the API key.
-        notified: True if you pass "Push status changed" notifications to `notify`. Polling then
-            waits for them for a while; if none arrive, it polls as usual.
+        notified: True if you pass "Push status changed" notifications to `notify`: pushes are then
+            polled a quarter as often.
         numbers: How to read fractions: "float", or "decimal" for exact values. In a model the
             types of the fields decide.
         connector: An aiohttp connector to use in place of *ssl* and *connections*, such as a
@@ -317,8 +317,8 @@ class Client:
             data_types: Such as ``["invoices", "customers"]``.
             to: A folder, the file of a DuckDB database, or the URL of a PostgreSQL database.
             format: None for "postgres" if *to* is a URL, "duckdb" if it ends in ``.duckdb``, else
-                "ndjson". Parquet needs the extra ``integration-sdk[arrow]``, the databases
-                ``[duckdb]`` and ``[postgres]``.
+                that of the folder, "ndjson" for a new one. Parquet needs the extra
+                ``integration-sdk[arrow]``, the databases ``[duckdb]`` and ``[postgres,arrow]``.
             companies: Company ids; None for all companies of the account, later ones included.
             full: Read each unit as a whole and replace it in one step. This removes records that
                 the service has deleted; other runs keep them.
@@ -332,7 +332,8 @@ class Client:
 
         Raises:
             ConfigurationError: An argument is invalid, or, when awaited, the target holds something
-                else, or there is no such company or data type.
+                else, there is no such company, or a data type is almost one that is known. One
+                that the service does not have is an error of its units.
             PullError: When awaited: the target is in use, the disk is full, or the cluster is lost.
         """
         options = given(PullOptions, locals())

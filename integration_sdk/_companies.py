@@ -69,7 +69,7 @@ class Company(Resource):
                 a connection: ``connection(id).data("directCosts")``.
 
         Raises:
-            ConfigurationError: The type stands below a connection, or is misspelt.
+            ConfigurationError: The type stands below a connection, or is almost one that is known.
 
         Source: "Pagination", ``GET /companies/{companyId}/data/invoices``.
         """

@@ -107,7 +107,7 @@ class Connection(Resource):
             data_type: For example ``transfers``, ``directCosts`` or ``commerce-orders``.
 
         Raises:
-            ConfigurationError: The type stands below the company, or is misspelt.
+            ConfigurationError: The type stands below the company, or is almost one that is known.
 
         Assumed: published; the document shows bank accounts.
         """

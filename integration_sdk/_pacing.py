@@ -44,8 +44,8 @@ class CellRate:
 class SharedRate(Protocol):
     """A limit of calls that is kept elsewhere, such as in a store, for `Client` to obey.
 
-    A client asks it last, when the call has its turn by the client's own limits and order, and
-    before a push is put on record.
+    It is acquired last, when a call has its turn by the client's own limits and order, and before
+    a push is put on record.
     """
 
     async def acquire(self) -> None:

@@ -123,11 +123,11 @@ class Listing(Resource, Generic[Item]):
         Example::
 
             changes = client.company(company_id).data("invoices").list(
-                changed_since="beginning", page_size=1000
+                changed_since="beginning", cursor=cursor, page_size=1000
             )
             async for invoice in changes:
                 print(invoice["id"])
-            print(changes.watermark)  # the next run's changed_since
+            cursor = changes.cursor  # None in the first run; store it for the next one
 
         Args:
             model: Class of the items: an attrs class, dataclass, TypedDict, msgspec Struct or

@@ -48,7 +48,8 @@ async def pull(
     to
         A folder, the file of a DuckDB database, or the postgresql:// URL of a database.
     format
-        By default postgres for a URL, duckdb for a name that ends in .duckdb, else ndjson.
+        By default postgres for a URL, duckdb for a name that ends in .duckdb, else that of the
+        folder, ndjson for a new one.
     companies
         Ids, separated by commas. By default all companies of the account.
     full

@@ -10,7 +10,7 @@ this package, so that a misspelt field cannot cancel out on both sides.
 How a call goes: `_server` reads it from its connection, `_front` passes it through the faults and
 the account's limits to an endpoint in `_endpoints`. Endpoints read `_books` and record `_pushes`,
 whose ends `_notices` sends; `_schemas` says what each data type holds. A new endpoint is a function
-in `_endpoints`, a new fault a class in `_faults`, a new data type an entry in `_schemas`.
+in `_endpoints`, a new fault a class in `_faults`, a new data type an entry in ``_data_types.txt``.
 
 Its books are uneven on purpose, as real ones are (`_books`): write your code for them, or give
 ``records=`` of your own.
