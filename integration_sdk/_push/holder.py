@@ -276,7 +276,8 @@ class Holder:
     def moved(self, live: Live, found: Row) -> None:
         """Let go of a push that another worker has taken further; wait for it with the others."""
         self.drop(live)
-        self.join(found, live.pushes)
+        pushes, live.pushes = live.pushes, []  # its next step may be refused as well
+        self.join(found, pushes)
 
     def note(self, live: Live, event: Event, **facts: Any) -> None:
         """Move a row on as it has happened, and record that without waiting for it."""

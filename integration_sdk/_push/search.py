@@ -159,7 +159,7 @@ class Search:
         listed_at: float,
     ) -> None:
         holder = self.holder
-        rows = [one.row for one in lives.values() if one.row.id in one.company.doubtful]
+        rows = [one.row for name, one in lives.items() if one.company.doubtful.get(name) is one]
         lost = [row.id for row in judging.asked if row.state is State.LOST]
         conclusions = judging.conclude(
             rows,
