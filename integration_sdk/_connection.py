@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -51,16 +52,24 @@ class BankTransactions(Listing[Record]):
         return self._route(operation)
 
 
-class Attachments(Listing[Record]):
+class Attachments(Resource):
     """``connection.attachments("bills", record_id)``: the files of one record."""
+
+    async def list(self) -> Sequence[Record]:
+        """Return what is known of each file. Assumed: published, ``{attachments: [...]}``."""
+        answer = await self._context.record(self._route("attachments.list"))
+        files: Sequence[Record] = answer.get("attachments") or ()
+        return files
 
     async def get(self, attachment_id: str) -> Record:
         """Return what is known of one file. Assumed: published."""
-        return await self._context.record(self._related("get", attachmentId=attachment_id))
+        request = self._route("attachments.get", attachmentId=attachment_id)
+        return await self._context.record(request)
 
     async def download(self, attachment_id: str) -> Answer:
         """Return one file: its bytes are in ``body``. Assumed: published."""
-        return await self._context.answer(self._related("download", attachmentId=attachment_id))
+        request = self._route("attachments.download", attachmentId=attachment_id)
+        return await self._context.answer(request)
 
     async def delete(self, attachment_id: str) -> PushOperation:
         """Delete one file and return the push. Assumed: published, for bills."""
@@ -127,9 +136,9 @@ class Connection(Resource):
         return BankAccounts(self._context, "bank_accounts.list", **self._names)
 
     def attachments(self, data_type: str, record_id: str) -> Attachments:
-        """Return the list of files of one record, such as a bill. Assumed: published."""
+        """Return the files of one record, such as a bill. Assumed: published."""
         names = {"dataType": data_type, "recordId": record_id}
-        return Attachments(self._context, "attachments.list", **self._names, **names)
+        return Attachments(self._context, **self._names, **names)
 
     async def options(
         self, data_type: str, *, for_update: bool = False, refresh: bool = False

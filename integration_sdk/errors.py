@@ -257,8 +257,8 @@ class InvalidItem(PaginationError):
 
     Attributes:
         index: Position in its page, from 0.
-        item_path: Where in the record, such as ``$.lineItems[...].quantity``. Pydantic models also
-            give the line: ``$.lineItems[2].quantity``.
+        item_path: Where in the record, such as ``$.line_items[2].quantity``, or with the service's
+            names if the class has these.
         raw: The record's bytes as the service sent them.
     """
 

@@ -16,7 +16,7 @@ from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Quiet = Annotated[Flag, Parameter(help="Print nothing on stderr but errors.")]
+Quiet = Annotated[Flag, Parameter(help="Print nothing on stderr but warnings and errors.")]
 ApiKey = Annotated[str | None, Parameter(env_var=ENVIRONMENT_KEY)]
 
 

@@ -294,6 +294,24 @@ async def test_one_record_is_read_by_its_id(integration_client: Client) -> None:
         await invoices.get("none")
 
 
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 1))
+async def test_files_of_a_record_are_listed_read_and_deleted(integration_client: Client) -> None:
+    """They come without pages: ``{"attachments": [...]}``."""
+    first = await integration_client.companies.list().one()
+    company = integration_client.company(first["id"])
+    books = company.connection(first["dataConnections"][0]["id"])
+    bill = await company.data("bills").list().one()
+    files = books.attachments("bills", bill["id"])
+    assert not await files.list()
+
+    await integration_client.wait(await books.attach("bills", bill["id"], b"%PDF", filename="a"))
+    (listed,) = await files.list()
+
+    assert await files.get(listed["id"]) == listed
+    assert (await files.download(listed["id"])).body.startswith(b"%PDF")
+    assert (await files.delete(listed["id"])).company_id == company.id
+
+
 async def test_headers_are_sent_with_the_calls_of_a_derived_client() -> None:
     """And with those of no other; those that the SDK sends itself are refused."""
     asked = service()
