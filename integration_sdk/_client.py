@@ -100,7 +100,7 @@ class Client:
             ``TCPConnector`` with a resolver of your own. The client never closes it.
         middlewares: Client middlewares, passed to aiohttp.
         trace_configs: Trace configurations, passed to aiohttp.
-        on_call: Called with a `CallInfo` after every call.
+        on_call: A plain function, called with a `CallInfo` after every call.
 
     Raises:
         ConfigurationError: The key or URL is missing, or an argument cannot work.
@@ -259,7 +259,7 @@ class Client:
             leave: What the end of the block does with open pushes: "drain" waits for them,
                 "detach" puts their keys into `Coordinator.detached`. A block that ends with an
                 exception detaches, and sends nothing more.
-            on_event: Called with each `PushEvent`.
+            on_event: A plain function, called with each `PushEvent`.
             fetch_data: Whether each outcome's operation has ``data``. It costs one more request
                 where the list of pushes leaves it out. The journal keeps no data.
             exclusive: True if nobody else pushes to the same connections and data types. The only

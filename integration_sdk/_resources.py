@@ -150,8 +150,8 @@ class Listing(Resource, Generic[Item]):
             max_bytes: Bytes of pages to hold in memory, including those being fetched; approximate.
             limit: Items to read, at most.
             cursor: A ``pager.cursor``. Reading continues after the item where it was taken.
-            on_invalid: Called with an `InvalidItem` for each item that does not fit the model; the
-                item is left out. Default: raise it.
+            on_invalid: A plain function, called with an `InvalidItem` for each item that does not
+                fit the model; the item is left out. Default: raise it.
             numbers: How to read fractions: "float", or "decimal" for exact values. Default: the
                 client's setting. In a model the types of the fields decide.
 
