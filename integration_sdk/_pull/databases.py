@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +91,8 @@ class DuckDb:
             yield
             await self.fetch("COMMIT")
         except BaseException:
-            await self.fetch("ROLLBACK")
+            with suppress(self._duckdb.Error):  # a COMMIT that failed has ended it
+                await self.fetch("ROLLBACK")
             raise
 
     async def load(self, data: Any, like: str) -> None:

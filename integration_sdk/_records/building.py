@@ -27,6 +27,7 @@ from typing import (
 import attrs
 import msgspec
 from cattrs import Converter, transform_error
+from cattrs.errors import AttributeValidationNote, ClassValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
 from integration_sdk._options_given import Numbers
@@ -111,14 +112,17 @@ def _build_from_members(converter: Converter, kind: Any) -> Hook:
         fields.append((name, names[name], inner, is_optional and mark is not Required))
 
     def read(value: Any, _: Any) -> Any:
-        members = _exactly(dict, value)
-        return make(
-            **{
-                name: converter.structure(members[written], wanted)
-                for name, written, wanted, is_optional in fields
-                if written in members or not is_optional
-            }
-        )
+        members, made = _exactly(dict, value), {}
+        for name, written, wanted, is_optional in fields:
+            if written in members or not is_optional:
+                try:
+                    made[name] = converter.structure(members[written], wanted)
+                except Exception as error:
+                    if not converter.detailed_validation:
+                        raise
+                    error.add_note(AttributeValidationNote("", name, wanted))
+                    raise ClassValidationError("", [error], kind) from None
+        return make(**made)
 
     return read
 

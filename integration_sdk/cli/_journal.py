@@ -15,6 +15,7 @@ from cyclopts.validators import LimitedChoice
 
 from integration_sdk._http import requests
 from integration_sdk._push.coordinator import Coordinator
+from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event, after
 from integration_sdk._store.row import Evidence, Row, State
@@ -59,7 +60,7 @@ async def list(*, journal: Journal = NO_JOURNAL, json: Flag = False) -> None:  #
 
 
 def _state(row: Row) -> str:
-    said = row.status or row.decision or row.verdict or ""
+    said = row.status or row.result or row.decision or row.verdict or ""
     return f"{row.state} {said}".rstrip()
 
 
@@ -113,8 +114,9 @@ async def resolve(
     resend: Annotated[Flag, Parameter(group=_DECISION)] = False,
     abandon: Annotated[Flag, Parameter(group=_DECISION)] = False,
     bind: Annotated[str | None, Parameter(group=_DECISION)] = None,
+    service: Service = FROM_ENVIRONMENT,
 ) -> None:
-    """Record a decision about a push in doubt. Needs no network; resume carries it out.
+    """Record a decision about a push in doubt. Only bind needs the network; resume carries it out.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ async def resolve(
     abandon
         Give up on the push.
     bind
-        The push is the one with this key.
+        The push is the one with this key, which is looked up first.
     """
     if bind is not None:
         requests.segment("bind", bind)
@@ -137,6 +139,7 @@ async def resolve(
                 f"intent {row.id} is {row.state}: only what is in doubt can be decided"
             )
         if bind is not None:
+            await _check_key(service, row, bind)
             decided = after(row, Event.FOUND, decision="bind", key=bind, evidence=Evidence.CALLER)
         elif resend:
             fresh = str(uuid4()) if row.idempotency_key else None
@@ -150,6 +153,14 @@ async def resolve(
     then = "`pushes resume` sends it again." if resend else "`pushes resume` waits for that push."
     what = "given up." if abandon else then
     show(f"Recorded for {row.reference or row.id}: {what}")
+
+
+async def _check_key(service: Service, row: Row, key: str) -> None:
+    """Reject a mistyped key before the decision, which is final, is recorded."""
+    async with service.client() as client:
+        found = await client.company(row.company).pushes.get(key)
+    if not in_lane(found, row.lane, service.dialect):
+        raise ConfigurationError(f"push {key} is of another connection or data type")
 
 
 def _one(rows: Iterable[Row], intent: str) -> Row:

@@ -44,8 +44,12 @@ class Service:
             raise ConfigurationError(
                 f"set {ENVIRONMENT_URL} and {ENVIRONMENT_KEY}, or give --base-url and --api-key"
             )
-        dialect = Dialect.published() if self.published else Dialect.document()
-        return Client(self.api_key, self.base_url, dialect=dialect, rate=rate)
+        return Client(self.api_key, self.base_url, dialect=self.dialect, rate=rate)
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the service speaks."""
+        return Dialect.published() if self.published else Dialect.document()
 
 
 @Parameter(name="*")

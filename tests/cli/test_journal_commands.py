@@ -1,4 +1,4 @@
-"""`pushes list` and `pushes resolve`: a journal read, and decisions recorded, without a network."""
+"""`pushes list` and `pushes resolve`: a journal read, and decisions recorded."""
 
 from __future__ import annotations
 
@@ -55,6 +55,18 @@ async def test_list_counts_by_state_and_says_what_is_next(sandbox: Sandbox, tmp_
 
 
 @pytest.mark.virtual_time
+async def test_list_says_what_was_refused(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The service has no word for its end, since there is no push."""
+    journal, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
+    sandbox.faults.status(400, route="POST /push/")
+    await pushed(sandbox, books, written(tmp_path / "r", [invoice(1)]), journal=journal)
+
+    shown = await here("pushes", "list", "--journal", journal)
+
+    assert shown.stdout.splitlines()[1:] == ["  DONE REFUSED  1"]
+
+
+@pytest.mark.virtual_time
 async def test_many_candidates_are_three_and_a_number(sandbox: Sandbox, tmp_path: Path) -> None:
     """More would fill the screen; --json has all."""
     away, journal = offline(sandbox), str(tmp_path / "j.db")
@@ -81,7 +93,7 @@ async def test_many_candidates_are_three_and_a_number(sandbox: Sandbox, tmp_path
 DECISIONS = [
     (["--abandon"], "given up"),
     (["--resend"], "`pushes resume` sends it again"),
-    (["--bind", "k-7"], "`pushes resume` waits for that push"),
+    (["--bind", "KEY"], "`pushes resume` waits for that push"),
 ]
 
 
@@ -93,14 +105,17 @@ async def test_a_decision_is_on_record(
     """Each is kept with the push, which the beginning of its id names; the others stay as is."""
     journal = str(tmp_path / "j.db")
     one, other = await filled(sandbox, journal)
+    key = sandbox.push(sandbox.companies[0].connections[0], "invoices", invoice(9)).key
+    words = [key if word == "KEY" else word for word in decision]
+    where = sandbox if key in words else None
 
-    done = await here("pushes", "resolve", one[:12], "--journal", journal, *decision)
+    done = await here("pushes", "resolve", one[:12], "--journal", journal, *words, sandbox=where)
 
     rows = {row["intent"]: row for row in await facts(journal)}
     assert (done.code, done.stderr) == (0, "")
     assert says in done.stdout
     assert rows[one]["decision"] == decision[0].strip("-")
-    assert rows[one].get("key") == ("k-7" if "--bind" in decision else None)
+    assert rows[one].get("key") == (key if "--bind" in decision else None)
     assert rows[one]["state"] != rows[other]["state"] == "DOUBT"
 
 
@@ -108,21 +123,24 @@ async def test_a_decision_is_on_record(
 async def test_a_decision_that_cannot_be_made_changes_nothing(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """Unclear, settled and undoubted pushes are wrong usage; a key is of one push."""
+    """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push."""
     journal = str(tmp_path / "j.db")
     one, _ = await filled(sandbox, journal)
     before = await facts(journal)
     settled = next(row for row in before if "key" in row)
+    elsewhere = sandbox.push(sandbox.companies[0].connections[1], "invoices", invoice(9)).key
     wrong = {
         ("", "--abandon"): (2, "no intent that is not settled begins with ''"),
         ("zz", "--abandon"): (2, "no intent that is not settled begins with 'zz'"),
         (settled["intent"], "--resend"): (2, "no intent that is not settled"),
         (one, "--bind", " "): (2, "bind must be a non-empty string"),
         (one, "--bind", settled["key"]): (2, "is the key of another push"),
+        (one, "--bind", elsewhere): (2, "is of another connection or data type"),
+        (one, "--bind", "k-7"): (1, "there is no push k-7"),
     }
 
     for words, (code, says) in wrong.items():
-        done = await here("pushes", "resolve", *words, "--journal", journal)
+        done = await here("pushes", "resolve", *words, "--journal", journal, sandbox=sandbox)
         assert (done.code, says in done.stderr) == (code, True), done.stderr
 
     assert await facts(journal) == before

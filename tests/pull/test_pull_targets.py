@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,22 @@ async def test_a_unit_that_is_taken_is_waited_for(database: Place) -> None:
     assert not held.is_set()
     assert service.data_requests == 6
     await assert_agrees(books, database)
+
+
+async def test_a_full_disk_below_duckdb(tmp_path: Path) -> None:
+    """Its error says so, and not that nothing is left to roll back; the next run goes on."""
+    books = {"a": {"invoices": invoices(2_000, text="abc" * 100)}}
+    target = Place(tmp_path / "books.duckdb", "duckdb")
+    async with serving(books) as (_, client):
+        _, unlimited = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited))
+        try:
+            with pytest.raises(errors.PullError, match="File too large"):
+                await client.pull(["invoices"], **target.options)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        await client.pull(["invoices"], **target.options)
+        await assert_agrees(books, target)
 
 
 async def test_a_duckdb_file_opens_in_duckdb_1(tmp_path: Path) -> None:

@@ -202,10 +202,22 @@ def test_a_class_makes_its_items() -> None:
     assert read(Invoice, '{"total":1}')._key == "none"
 
 
+class Entry(TypedDict):
+    total: Decimal
+    lines: list[Line]
+
+
+class Due(msgspec.Struct):
+    due_date: date
+
+
 WRONG = [
     (Invoice, '{"total":-1}', "total must be positive", "$"),
     (Invoice, '{"total":1,"lines":[{"unitAmount":"x"}]}', "'x'", "$.lines[0].unit_amount"),
     (model(list[int]), '{"someField":[1,"x"]}', "valid integer", "$.someField[1]"),
+    (Entry, '{"total":1,"lines":[{"unitAmount":"x"}]}', "'x'", "$.lines[0].unit_amount"),
+    (Entry, '{"lines":[]}', "no 'total'", "$.total"),
+    (Due, '{"dueDate":"soon"}', "'soon'", "$.due_date"),
 ]
 
 
@@ -213,7 +225,7 @@ WRONG = [
 def test_an_error_says_what_and_where(kind: Any, text: str, says: str, where: str) -> None:
     """In a nested list too, by the words of a validator or of pydantic."""
     reader, raw = ItemReader.of(kind), text.encode()
-    with pytest.raises((TypeError, ValueError)) as caught:
+    with pytest.raises((TypeError, ValueError, KeyError)) as caught:
         reader.decode(raw)
 
     what, path = reader.reason(raw, caught.value)
