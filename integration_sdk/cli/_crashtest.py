@@ -40,7 +40,7 @@ async def crashtest(
     Parameters
     ----------
     command
-        The program and its arguments. Arguments that are files here are found from there, too.
+        The program and its arguments. Paths of files that exist here are made absolute.
     kills
         How many.
     freezes

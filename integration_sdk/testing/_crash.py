@@ -48,8 +48,8 @@ class CrashTest:
     """A program, and how it is crash-tested; `run` does it.
 
     Attributes:
-        command: The program and its arguments, without a shell; those that are files here are
-            found from elsewhere, too. It finds the sandbox by INTEGRATION_SDK_BASE_URL and
+        command: The program and its arguments, without a shell; paths of files that exist here are
+            made absolute. It finds the sandbox by INTEGRATION_SDK_BASE_URL and
             INTEGRATION_SDK_API_KEY.
         kills, freezes: How many SIGKILLs and SIGSTOPs, in all rounds together.
         patience: Seconds until a program that still runs counts as one that never ends.
@@ -59,7 +59,7 @@ class CrashTest:
             ``id``, or a folder of these, such as that of a pull.
 
     Raises:
-        ConfigurationError: Something of it cannot be.
+        ConfigurationError: There is no such program, or an option cannot work.
     """
 
     command: Sequence[str] = field(kw_only=False, converter=_found_from_here)
