@@ -324,8 +324,9 @@ class Faults:
     """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
 
     The methods are named as the faults in JSON: ``latency((1, 3))``, ``status(503, times=2)``. Each
-    also takes when it applies: ``route="POST /push/"``, ``skip``, ``times`` and ``probability``. A
-    fault of pushes concerns pushes only, whatever its route.
+    also takes when it applies: ``route="POST /push/"`` (a method, a part of the path, or both; with
+    ``^`` in front a regular expression), ``skip``, ``times`` and ``probability``. A fault of pushes
+    concerns pushes only, whatever its route.
 
     Rules wrap each other in the order they were set, the first outermost; refusals reach them as
     answers. Those *in front* of the service apply to replayed idempotent answers too, and their
@@ -333,7 +334,7 @@ class Faults:
     answers.
 
     Raises:
-        ValueError: A value cannot be, or the route matches no call that the service has.
+        ValueError: A value cannot work, or the route matches no call that the service has.
     """
 
     status = Setter(StatusFault)
