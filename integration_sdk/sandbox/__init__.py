@@ -7,14 +7,13 @@
 The sandbox implements the interface document independently: it shares no code with the client in
 this package, so that a misspelt field cannot cancel out on both sides.
 
-How a call goes: `_server` reads it from its connection, `_front` passes it through the faults and
-the account's limits to an endpoint in `_endpoints`. Endpoints read `_books` and record `_pushes`,
-whose ends `_notices` sends; `_schemas` says what each data type holds. A new endpoint is a function
-in `_endpoints`, a new fault a class in `_faults`, a new data type an entry in ``_data_types.txt``.
-
-Its books are uneven on purpose, as real ones are (`_books`): write your code for them, or give
-``records=`` of your own.
+Its books are uneven on purpose, as real ones are: write your code for them, or give ``records=`` of
+your own.
 """
+
+# How a call goes: `_server` reads it from its connection, `_front` passes it through the faults and
+# the account's limits to an endpoint in `_endpoints`. Endpoints read `_books` and record `_pushes`,
+# whose ends `_notices` sends; `_schemas` says what each data type holds.
 
 from __future__ import annotations
 
