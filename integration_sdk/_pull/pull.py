@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from itertools import chain
@@ -54,9 +55,13 @@ class Pull:
     _has_begun: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
-        self._sink = open_sink(self._options)
         if self._options.dask is not None:
             needed("distributed", "dask", "a pull on Dask")
+        self._sink = open_sink(self._options)
+
+    def __del__(self) -> None:
+        if not self._has_begun and hasattr(self, "_sink"):  # as a coroutine would
+            warnings.warn(f"{self!r} was never awaited", RuntimeWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         # Not the fields: URLs in them hold passwords.

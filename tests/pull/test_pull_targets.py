@@ -66,6 +66,13 @@ async def test_wrong_arguments(
     assert snapshot(tmp_path).keys() <= {"out/_state/folder.json"}  # empty
 
 
+async def test_a_pull_that_is_not_awaited_says_so(tmp_path: Path) -> None:
+    """As a coroutine does: it has read nothing, and a nightly job would not notice."""
+    async with serving(books_of("a")) as (_, client):
+        with pytest.warns(RuntimeWarning, match=r"Pull of invoices to .* was never awaited"):
+            client.pull(["invoices"], to=tmp_path / "out")
+
+
 async def test_a_folder_of_something_else(tmp_path: Path) -> None:
     """Is left alone, as one of another format, and a file."""
     (tmp_path / "report.xlsx").write_bytes(b"")

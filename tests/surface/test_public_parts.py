@@ -69,6 +69,7 @@ def test_help_shows_how_to_use_a_class_not_how_it_is_made(name: str) -> None:
     assert not set(re.findall(r"\w+", " ".join(shown))) & INTERNAL
 
 
+@pytest.mark.filterwarnings("ignore:<Pull of invoices")
 def test_a_repr_shows_what_an_object_stands_for(tmp_path: Path) -> None:
     """In a shell or a log it is a few words, not all that it is made of."""
     client = Client("key", "https://api.example.com")
