@@ -23,7 +23,7 @@ from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure, Reply, Response
 from integration_sdk._http.statuses import OFFLINE, Scope
 from integration_sdk._push import outcomes
-from integration_sdk._push.holder import LEFT_BEHIND, Holder
+from integration_sdk._push.holder import LEFT_BEHIND, UNTIL_BACK, Holder
 from integration_sdk._push.push import Company, Live, about
 from integration_sdk._push.table import Event, SendResult, classify
 from integration_sdk._push.wire import read_reply
@@ -57,8 +57,6 @@ MARK_AGE: Final = 600.0
 """Seconds after which a company is listed again before pushes are sent."""
 NO_MARK_AGE: Final = 30.0
 """The same after a failed listing; without a mark a push in doubt cannot be resolved."""
-UNTIL_BACK: Final = 2.0
-"""Seconds between two attempts to record a key while the database is away."""
 
 
 class Moved(Exception):
@@ -94,7 +92,7 @@ class Carriers:
                     pass
                 except asyncio.CancelledError:
                     stopped = None if self.holder.closing else self.holder.stopped
-                    self.holder.leave(live, stopped or NotSent(LEFT_BEHIND))
+                    self.holder.send_no_more(live, stopped or NotSent(LEFT_BEHIND))
                     raise
                 finally:
                     live.is_carried = False
@@ -119,7 +117,8 @@ class Carriers:
                 # Under the same key the service would only repeat its 503.
                 row = live.row = structs.replace(row, idempotency_key=str(uuid4()))
             call = live.call or self.holder.wire.to_request(row)
-        except IntegrationError as error:
+        except Exception as problem:
+            error = _known(problem, row, left=False)
             if outcomes.ends_all(error):
                 self.holder.stop(error)
             is_wrong = isinstance(error, InvalidRecord | ConfigurationError)
@@ -145,11 +144,8 @@ class Carriers:
         except Exception as error:
             unsent = isinstance(error, NotSent | ClientClosed | JournalError)
             left = live.row.state is State.SENDING and not unsent
-            if not isinstance(error, IntegrationError):  # of a middleware
-                logger.exception("sending %s failed", live.row, extra=about(live.row))
-                kind, how = (AnswerLost, "the answer was lost") if left else (NotSent, "not sent")
-                error = kind(f"{how}: {error!r}")
-            return Failure(Phase.MAY_HAVE_LEFT if left else Phase.NEVER_LEFT, error)
+            phase = Phase.MAY_HAVE_LEFT if left else Phase.NEVER_LEFT
+            return Failure(phase, _known(error, live.row, left=left))
         except asyncio.CancelledError:
             if live.row.state is State.SENDING:
                 why = "its task was cancelled while it was being sent"
@@ -186,7 +182,7 @@ class Carriers:
             elif again:
                 self._send_later(live, result)
                 return
-            self.holder.leave(live, result.error or NotSent(LEFT_BEHIND))
+            self.holder.send_no_more(live, result.error or NotSent(LEFT_BEHIND))
             return
         event = classify(
             result,
@@ -276,3 +272,12 @@ class Carriers:
             self.holder.stop(ConfigurationError(NOT_THE_SERVICE.format(STRANGE_ANSWERS, error)))
         elif locked_out or outcomes.ends_all(error) or (self.holder.runs and too_long):
             self.holder.stop(error)  # a run would wait for a pause that is too long
+
+
+def _known(error: Exception, row: Row, *, left: bool) -> IntegrationError:
+    """Return the error of a push that may have *left*, or has not; a middleware raises any."""
+    if isinstance(error, IntegrationError):
+        return error
+    logger.error("sending %s failed", row, exc_info=error, extra=about(row))
+    kind, how = (AnswerLost, "the answer was lost") if left else (NotSent, "not sent")
+    return kind(f"{how}: {error!r}")

@@ -31,7 +31,6 @@ from integration_sdk._push.run import HeldBack, RaiseOn, Run
 from integration_sdk._push.search import Search, Workers
 from integration_sdk._push.table import DOUBTFUL
 from integration_sdk._push.wire import Service, Wire
-from integration_sdk._store.journal import Journal
 from integration_sdk._store.store import Store
 from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ClientClosed, ConfigurationError, fresh_copy
@@ -84,7 +83,7 @@ class Coordinator:
             self._store = journal if isinstance(journal, Store) else Store(journal)
         self._store_is_ours = self._store is not journal
         self._held_back = held_back
-        self._places = asyncio.Semaphore(options.max_open)
+        self._places: asyncio.Semaphore
         self._holder: Holder | None = None
         self._search: Search
         self._workers: Workers
@@ -100,7 +99,8 @@ class Coordinator:
         if self._holder is not None and not self._holder.over:
             raise ConfigurationError("this coordinator is open already: use it in its block")
         self._now = asyncio.get_running_loop().time
-        journal: Journal | None = None
+        self._places = asyncio.Semaphore(self._options.max_open)
+        self._holder, journal = None, None
         try:
             if self._store is not None:
                 journal = await self._store._lend(
@@ -146,7 +146,8 @@ class Coordinator:
                 await self._holder.end()
         finally:
             if self._store is not None:
-                await self._store._take_back()
+                if self._holder is not None:  # else another coordinator has it
+                    await self._store._take_back()
                 if self._store_is_ours:
                     await self._store.aclose()
 

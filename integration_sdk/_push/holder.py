@@ -23,6 +23,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, assert_never
 from uuid import uuid4
 
@@ -58,6 +59,8 @@ CheckRecord = Callable[[PushRequest], Awaitable[None]]  # raises `InvalidRecord`
 LEFT: Final = "the block was left while this push was Pending; it continues at the service"
 BLOCK_LEFT: Final = "this coordinator's block has been left"
 LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn came"
+UNTIL_BACK: Final = 2.0
+"""Seconds between two attempts to record an answer while the database is away."""
 KEYS: Final = 50_000  # of settled pushes that are remembered without a journal
 _HAPPENED: Final = frozenset({Event.LOST, Event.LATER, Event.REFUSED})
 """What holds even if it cannot be put on record. Of a key it is not known whose it is then."""
@@ -131,7 +134,7 @@ class Holder:
             row, call = outcomes.to_row(self.wire.dialect, push.request, row_id, key, holder)
             known = self.references.get(row.reference) if row.reference is not None else None
             if known is not None:
-                outcomes.take_up(known.row, row)
+                outcomes.take_up(known.row, row)  # or it is another record
         except (InvalidRecord, ConfigurationError) as error:
             self.fail(push, OutcomeStatus.INVALID, error)
             return
@@ -228,50 +231,57 @@ class Holder:
         if judged is not None and judged is not row:
             return False
         new = after(row, event, **facts)
-        if self.journal is None:
-            live.row = new
-            return True
-        live.writing = self.journal.write(new)
         try:
-            found = await live.writing
+            found = await self._recorded(live, new)
         except JournalError as error:
             if event not in _HAPPENED:
                 raise
             self.stop(error)
             found = new  # a later run finds it out again
-        finally:
-            live.writing = None
         if found is new:
             live.row = new
             return True
         if found.id != row.id:
-            return await self._take_reference(live, found) and await self.step(live, event, **facts)
+            await self._take_reference(live, found)
+            return self.holds(live) and await self.step(live, event, **facts)
         if found.version != row.version:  # else its key is another row's
             self.moved(live, found)
         return False
 
-    async def _take_reference(self, live: Live, found: Row) -> bool:
-        """Make a push a further step of the row that has its reference, if that allows it."""
-        row = live.row
-        self.drop(live)
-        while (held := self.live.get(found.id)) is not None and held.writing is not None:
-            await _written(held)
+    async def _recorded(self, live: Live, new: Row) -> Row:
+        """Put *new* on record; return it, or what is on record instead."""
+        if self.journal is None:
+            return new
+        live.writing = self.journal.write(new)
         try:
-            is_next = outcomes.take_up(held.row if held else found, row)
-        except ConfigurationError as error:
-            for push in live.pushes:
-                self.fail(push, OutcomeStatus.INVALID, error)
-            return False
-        if held or not is_next:  # another push of ours has taken the reference up meanwhile
-            self.join(found, live.pushes)
-            return False
+            return await live.writing
+        finally:
+            live.writing = None
+
+    async def _take_reference(self, live: Live, found: Row) -> None:
+        """Make a push a further step of the row that has its reference, if that allows it."""
+        row, new = live.row, None
+        self.drop(live)
+        while found is not new:  # others may take the reference up meanwhile
+            while (held := self.live.get(found.id)) is not None and held.writing is not None:
+                await _written(held)
+            try:
+                is_next = outcomes.take_up(held.row if held else found, row)
+            except ConfigurationError as error:
+                for push in live.pushes:
+                    self.fail(push, OutcomeStatus.INVALID, error)
+                return
+            if held or not is_next:
+                self.join(found, live.pushes)
+                return
+            record = outcomes.of_the_record(row)
+            new = after(found, Event.RESENT, attempts=0, decision=None, **record)
+            found = await self._recorded(live, new)
         live.row = found
         self.hold(live)
         self._set_waiting(live, True)
         for push in live.pushes:
             push.intent = found.id
-        new = outcomes.of_the_record(row)
-        return await self.step(live, Event.RESENT, attempts=0, decision=None, **new)
 
     def moved(self, live: Live, found: Row) -> None:
         """Let go of a push that another worker has taken further; wait for it with the others."""
@@ -310,7 +320,7 @@ class Holder:
             if live.row.key is not None and live.operation is not None:
                 push._wake(live.operation)
             if live.row.state in {State.OPEN, State.LOST}:
-                self._start_wait(live, push)
+                self.start_wait(live.row, push)
             push._wake()
 
     # What a state needs
@@ -367,7 +377,7 @@ class Holder:
             self.tell("doubted", live.pushes[0])
         for push in live.pushes:
             if live.row.state is State.LOST:
-                self._start_wait(live, push)
+                self.start_wait(live.row, push)
             push._wake()
         live.company.news.set()
         self.seek(live.company)
@@ -387,21 +397,19 @@ class Holder:
         elif self.closing or (self.stopped and not isinstance(self.stopped, JournalError)):
             self.leave(live, self.stopped or ClientClosed(LEFT))
         else:
-            self._follow(live)
+            row, data = live.row, self.options.fetch_data
+            last: dict[str, Any] = {"operation": live.operation, "minutes": row.timeout_minutes}
+            self.polls.follow(row.company, str(row.key), self.seen, **last, wants_data=data)
             for push in live.pushes:
-                self._start_wait(live, push)
+                self.start_wait(row, push)
 
-    def _follow(self, live: Live) -> None:
-        row, data = live.row, self.options.fetch_data
-        last: dict[str, Any] = {"operation": live.operation, "minutes": row.timeout_minutes}
-        self.polls.follow(row.company, str(row.key), self.seen, **last, wants_data=data)
-
-    def _start_wait(self, live: Live, push: Push) -> None:
+    def start_wait(self, row: Row, push: Push) -> None:
+        """Wait no longer than the caller wants to, now that *row* is accepted or lost."""
         seconds = outcomes.longest_wait(push.request, push._wait)
         if seconds is not None and push.outcome is None:
             push._wait_for(seconds, self._expire)
-            if live.row.key is not None:
-                self.polls.look_before(live.row.key, seconds)
+            if row.key is not None:
+                self.polls.look_before(row.key, seconds)
 
     def _expire(self, push: Push, waited: float) -> None:
         live = self.live.get(push.intent or "")
@@ -414,6 +422,10 @@ class Holder:
             live.pushes.remove(push)
             if self.journal is None and not live.pushes:
                 self.drop(live)
+        elif (others := self.elsewhere.get(push.intent or "")) is not None:
+            others.remove(push)
+            if not others:
+                del self.elsewhere[str(push.intent)]
         name = f"{outcomes.name_of(push.request)} (push {push.key})"
         error = outcomes.wait_expired(name, waited, operation=push.operation, trouble=trouble)
         self.fail(push, OutcomeStatus.PENDING, error)
@@ -452,23 +464,26 @@ class Holder:
             self._done(live, operation)
         else:
             live.writing = self.journal.write(new)
-            live.writing.add_done_callback(lambda written: self._ended(live, new, written))
+            live.writing.add_done_callback(partial(self._ended, live, new, operation))
 
-    def _ended(self, live: Live, new: Row, written: asyncio.Future[Row]) -> None:
+    def _ended(
+        self, live: Live, new: Row, operation: PushOperation, written: asyncio.Future[Row]
+    ) -> None:
         live.writing = None
         if (error := written.exception()) is not None:
             if self.stopped is None:
-                lost = "the final state of %s is not on record; it is polled again: %s"
+                lost = "the final state of %s is not on record yet: %s"
                 logger.error(lost, live.row, error, extra=about(live.row))
-            self.report(new, live.pushes, live.operation)
+            self.report(new, live.pushes, operation)
             live.pushes.clear()
             self.drop(live)
             if isinstance(error, StoreUnavailable) and not self.closing:
-                self.hold(live)
-                self._follow(live)  # until the database is back
+                self.hold(live)  # until the database is back
+                loop, key = asyncio.get_running_loop(), str(new.key)
+                loop.call_later(UNTIL_BACK, self.seen, key, operation, context=Context())
         elif written.result() is new:
             live.row = new
-            self._done(live, live.operation)
+            self._done(live, operation)
         else:
             self.moved(live, written.result())
 
@@ -530,6 +545,13 @@ class Holder:
         for push in [one for one in live.pushes if one.outcome is None]:
             self.fail(push, OutcomeStatus.PENDING if goes_on else unsent, error)
 
+    def send_no_more(self, live: Live, error: IntegrationError) -> None:
+        """Leave a push that got no turn; one that is LOST is searched for, not replayed."""
+        if live.row.state is State.LOST:
+            self._search_for(live)
+        else:
+            self.leave(live, error)
+
     async def _withdraw(
         self, live: Live, row: Row, error: IntegrationError, unsent: OutcomeStatus
     ) -> None:
@@ -571,7 +593,7 @@ class Holder:
                 company.line.cancel()
                 company.line = None  # a task that has not begun never says so
         for live in [one for one in self.live.values() if one.is_waiting and not one.is_carried]:
-            self.leave(live, error)
+            self.send_no_more(live, error)
 
     def end_runs(self, error: IntegrationError) -> None:
         for stop in tuple(self.runs):
@@ -579,13 +601,14 @@ class Holder:
 
     @property
     def open_keys(self) -> tuple[str, ...]:
-        return tuple(str(one.row.key) for one in self.live.values() if one.row.state is State.OPEN)
+        """Those of open pushes, but for pushes whose end is being recorded."""
+        return tuple(str(one.row.key) for one in self.keys.values())
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""
         given_up = self.open_keys
-        for key in given_up:
-            self.leave(self.keys[folded(key)], error)
+        for live in list(self.keys.values()):
+            self.leave(live, error)
         return given_up
 
     def crash(self, crash: BaseException) -> None:

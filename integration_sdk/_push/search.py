@@ -26,7 +26,7 @@ from integration_sdk._push.push import Company, Live, Push, about
 from integration_sdk._push.table import DOUBTFUL, Event
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
-from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError
+from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError, StoreUnavailable
 from integration_sdk.models import PushOperation, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -138,9 +138,13 @@ class Search:
             free = {key: one for key, one in judging.new.items() if key not in owned}
             await self._read_mute(company, free)
             await self._judge(lives, judging, rivals, free, now)
-        except JournalError as error:
+        except StoreUnavailable as error:
             failed = "the search for pushes in doubt of company %s failed and will be retried: %s"
             logger.warning(failed, company.id, error)
+        except JournalError as error:  # no result could be put on record
+            holder.stop(error)
+            for live in list(company.doubtful.values()):
+                holder.leave(live, error)
 
     def _let_go(self, lives: dict[str, Live], on_record: list[Row]) -> None:
         """Let go of pushes that another worker has taken further, by a decision there."""
@@ -356,9 +360,9 @@ class Workers:
         if holder.journal is None:
             return
         if holder.journal.shared:
-            holder.polls.strangers.add(holder.journal.tell)
             holder.journal.listen(self._heard)
             await self.beat()
+            holder.polls.strangers.add(holder.journal.tell)
             self._keeper = holder.start(self._keep(holder.journal))
         else:
             await self._take_over(holder.journal)
@@ -407,6 +411,7 @@ class Workers:
             for push in elsewhere.get(row.id, ()):
                 if row.key is not None and push.key is None:
                     push._wake(outcomes.recorded_operation(row))
+                    self.holder.start_wait(row, push)
             if row.is_done or row.state is State.DOUBT:
                 self.holder.join(row, elsewhere.pop(row.id, []))
 

@@ -75,6 +75,8 @@ def encode_value(value: Any) -> bytes:
         raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
     except _UNWRITABLE as error:
         raise InvalidRecord(f"cannot be written as JSON: {error}") from None
+    except Exception as error:  # of the record's own code, such as a property
+        raise InvalidRecord(f"cannot be written as JSON: {error!r}") from error
     return body
 
 

@@ -101,9 +101,10 @@ class Journal:
 
         self._database.listen(told)
 
-    def _start(self) -> None:
-        if self._writing is None:
+    def _start(self) -> asyncio.Task[None]:
+        if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(), name="integration_sdk writer")
+        return self._writing
 
     async def _write(self) -> None:
         group = _Group()
@@ -127,8 +128,6 @@ class Journal:
             _fail([*group, *self._waiting], JournalError(f"the writer has ended: {error!r}"))
             self._waiting = []
             raise
-        finally:
-            self._writing = None
 
     async def _answers(self, rows: Sequence[Row]) -> list[Row]:
         new, later = [one for one in rows if not one.version], [one for one in rows if one.version]
@@ -271,8 +270,8 @@ class Journal:
 
     async def close(self) -> None:
         """End what is being written, and leave the rows to others at once."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
+        while self._waiting or (self._writing is not None and not self._writing.done()):
+            await asyncio.wait([self._start()])
         if self.shared:
             try:
                 await self._run(self._texts.bury, self.holder)

@@ -15,7 +15,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "await live.writing",
         "new",
         "journals",
-        "Holder.step",
+        "Holder._recorded",
     ),
     "what was concluded from an earlier row counts": Fault(
         "_push/holder.py",

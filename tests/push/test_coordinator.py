@@ -194,8 +194,15 @@ async def test_attachments_and_deletes_are_on_record(what: dict[str, Any], is_lo
 # Bad input
 
 
+class Raises(dict[str, Any]):
+    """A record of which the own code fails."""
+
+    def items(self) -> Any:
+        raise KeyError("lines")
+
+
 WRONG: list[dict[str, Any]] = [
-    *({"record": wrong} for wrong in (None, [1], "text", {"amount": float("nan")})),
+    *({"record": wrong} for wrong in (None, [1], "text", {"amount": float("nan")}, Raises())),
     *({"reference": wrong} for wrong in (["INV-1"], 17, "", " ", "INV-\ud800", "INV\0")),
     *({"natural_key": wrong} for wrong in ("", 5)),
     {"company_id": "../x"},
@@ -240,6 +247,16 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
     assert isinstance(outcomes[1].error, InvalidRecord)
     assert [one.code for one in outcomes[1].error.problems] == [ProblemCode.NOT_A_CHOICE]
     assert service.count("push") == 2
+
+
+async def test_a_check_that_breaks_stops_its_own_record_alone() -> None:
+    """A middleware may raise anything, there as anywhere."""
+    breaks = [RuntimeError("of a middleware"), None]
+    broken = breaking(lambda what: breaks.pop(0) if "options" in what and breaks else None)
+    outcomes = await run_once(Service(), requests(2), check="options", middlewares=[broken])
+
+    assert [one.status for one in outcomes] == [OutcomeStatus.REJECTED, OutcomeStatus.SUCCESS]
+    assert "of a middleware" in str(outcomes[0].error)
 
 
 @pytest.mark.parametrize(

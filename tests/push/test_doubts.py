@@ -19,6 +19,7 @@ from integration_sdk.errors import (
     ConfigurationError,
     JournalError,
     PushInDoubt,
+    TooManyRequests,
 )
 from tests.support.push_support import (
     Fate,
@@ -35,7 +36,7 @@ from tests.support.push_support import (
     requests,
     statuses,
 )
-from tests.support.virtual_service import Service, refusal
+from tests.support.virtual_service import Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -514,6 +515,23 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
     await push_once(service, request(0, natural_key="number"), dialect=PUBLISHED, **patient)
 
     assert service.count("push") == times
+
+
+async def test_a_push_that_gets_no_turn_to_be_repeated_is_searched_for() -> None:
+    """The service asks another push to wait for longer than we would."""
+    fates = iter([no_answer(), refusal(429, Retry_After=3600)])
+    service = Service(answer=lambda one: next(fates, None) if one.kind == "push" else None)
+    async with coordinator(service, dialect=PUBLISHED, max_pause=10.0, patience=5.0) as pushes:
+        first = asyncio.create_task(pushes.submit(request(1)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TooManyRequests):
+            await pushes.submit(request(2))
+        assert [one.intent for one in pushes.in_doubt] == [(await first).intent]
+        await asyncio.sleep(4000)
+        assert (await (await first)).status is IN_DOUBT
+
+    assert service.count("push") == 2
+    assert service.count("list") > 2
 
 
 async def test_a_service_of_another_dialect_gets_no_replays() -> None:

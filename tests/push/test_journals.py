@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration_sdk import OutcomeStatus, PushOutcome
-from integration_sdk.errors import ConfigurationError, JournalError, TooManyRequests
+from integration_sdk._store.row import Row
+from integration_sdk.errors import (
+    ConfigurationError,
+    JournalError,
+    StoreUnavailable,
+    TooManyRequests,
+)
 from tests.support.push_support import (
     AJournal,
     Fate,
@@ -231,6 +238,37 @@ async def test_an_end_that_cannot_be_recorded_is_told(error: Exception) -> None:
 
     assert statuses(outcomes) == statuses(again) == {SUCCESS: 3}
     assert service.count("push") == 3
+
+
+async def test_an_end_is_recorded_at_intervals_until_the_database_is_back() -> None:
+    """However soon it says that it is away; the outcome is told at once."""
+    away = breaking_when(lambda rows: rows[0].state == "DONE", StoreUnavailable("away"))
+    tries, breaks = list[float](), away.before_write
+
+    def counted(rows: list[Row]) -> Awaitable[None] | None:
+        tries.append(asyncio.get_running_loop().time())
+        return breaks(rows)
+
+    away.before_write = counted
+    async with coordinator(Service(), journal=away) as pushes:
+        assert (await pushed(pushes)).status is SUCCESS
+        del tries[:]
+        await asyncio.sleep(60)
+        assert 25 <= len(tries) <= 31
+        away.before_write = lambda _: None
+        await asyncio.sleep(3)
+        assert [row.state for row in await on_record(away)] == ["DONE"]
+
+
+async def test_a_search_ends_with_a_journal_that_is_broken_for_good(tmp_path: Path) -> None:
+    """What it finds could not be recorded; the next run searches for it."""
+    journal = tmp_path / "pushes.db"
+    async with asyncio.timeout(100), coordinator(fated("lost"), journal=journal) as pushes:
+        push = await pushes.submit(named())
+        journal.rename(tmp_path / "elsewhere.db")
+        assert (await push).status is OutcomeStatus.IN_DOUBT
+        with pytest.raises(JournalError, match="moved"):
+            await pushes.submit(named(2))
 
 
 # Looking into it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,13 @@ import pytest
 from attrs import evolve
 
 from integration_sdk import OutcomeStatus, PushRequest
-from integration_sdk.errors import ConfigurationError, InvalidRecord, ReferenceConflict
+from integration_sdk._store.row import Row
+from integration_sdk.errors import (
+    ConfigurationError,
+    InvalidRecord,
+    ReferenceConflict,
+    StoreUnavailable,
+)
 from tests.support.push_support import (
     AJournal,
     Journal,
@@ -132,6 +139,53 @@ async def test_a_failure_is_remembered_with_its_reasons(journal: AJournal) -> No
 
 
 # Callers of one reference
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same", "another"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: bool) -> None:
+    """The first correction takes the reference; the second is that one, or another record."""
+    service, journal = fated(refusal(400)), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+
+    def slow(rows: Sequence[Row]) -> Awaitable[None] | None:
+        return asyncio.sleep(1.0) if rows[0].earlier and rows[0].state == "QUEUED" else None
+
+    async with (
+        coordinator(service, journal=journal) as pushes,
+        coordinator(service, journal=beside) as others,
+    ):
+        await pushed(pushes, WRONG)
+        journal.before_write = beside.before_write = slow
+        first = asyncio.create_task(pushed(pushes, RIGHT))
+        await asyncio.sleep(0.5)
+        second = RIGHT if same else named(3, 1)
+        told = await asyncio.gather(
+            first, pushed(pushes if workers == 1 else others, second), return_exceptions=True
+        )
+
+    ends = [type(one) if isinstance(one, Exception) else one.status for one in told]
+    assert ends == [SUCCESS, SUCCESS if same else ReferenceConflict]
+    assert service.count("push") == 2
+    assert [row.state for row in await on_record(journal)] == ["DONE"]
+
+
+@pytest.mark.parametrize("how", ["400", "Failed"])
+async def test_a_correction_that_is_not_recorded_is_not_told_of_the_first_record(how: str) -> None:
+    """It was not sent, and says why; it is not refused or failed as what it corrects."""
+    service, journal = first_ending(how), Journal()
+
+    def away(rows: Sequence[Row]) -> None:
+        if rows[0].earlier:
+            raise StoreUnavailable("the store cannot be reached")
+
+    async with coordinator(service, journal=journal) as pushes:
+        await pushed(pushes, WRONG)
+        journal.before_write = away
+        with pytest.raises(StoreUnavailable):
+            await pushed(pushes, RIGHT)
+
+    assert service.count("push") == 1
 
 
 async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: AJournal) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from tests.support.push_support import (
     pushed,
     request,
 )
-from tests.support.virtual_service import Service, refusal
+from tests.support.virtual_service import Answer, Asked, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 SUCCESS, PENDING, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.IN_DOUBT
@@ -170,6 +170,23 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
     assert service.count("push") == 1
 
 
+async def test_a_wait_for_a_push_of_another_worker_ends_in_time() -> None:
+    """It is PENDING then; nobody looks for it in the database any more."""
+    service, journal = Service(lambda _: 1000.0), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    options: dict[str, Any] = {"leave": "detach"}
+    async with (
+        coordinator(service, journal=journal, **options) as pushes,
+        coordinator(service, journal=beside, **options) as others,
+    ):
+        await pushes.submit(named())
+        outcome, waited = await took(others, 5.0)
+
+    assert outcome.status is PENDING
+    assert waited <= 10.1  # it learns of the key within a heartbeat
+    assert outcome.operation is not None
+
+
 async def test_no_wait_ends_while_an_end_is_put_on_record() -> None:
     """A push that is final before the wait ends has that outcome, however slow the disk."""
 
@@ -185,3 +202,27 @@ async def test_no_wait_ends_while_an_end_is_put_on_record() -> None:
 
     assert {outcome.status for outcome, _ in ended} == {SUCCESS}
     assert len(written) == 1
+
+
+@pytest.mark.parametrize("by", ["detach", "account"])
+async def test_what_gives_pushes_up_spares_an_end_that_is_put_on_record(by: str) -> None:
+    """Others are PENDING, by a call or by the first poll that the account is refused."""
+    expired, open_ = refusal(402, "Account expired"), list[str | None]()
+
+    def answer(asked: Asked) -> Answer | None:
+        return expired if asked.kind == "get" and asked.key in open_ else None
+
+    def slow(rows: Sequence[Any]) -> Awaitable[None] | None:
+        return asyncio.sleep(30) if rows[0].state == "DONE" else None
+
+    journal = Journal()
+    journal.after_write = slow
+    service = Service(lambda one: 2.0 if one["number"] == 1 else 1e6, answer=answer)
+    async with coordinator(service, journal=journal) as pushes:
+        ending, other = [await pushes.submit(request(number)) for number in (1, 2)]
+        await asyncio.sleep(4)
+        assert ending.outcome is None
+        if by == "detach":
+            assert pushes.detach() == (other.key,)
+        open_.append(other.key)
+        assert [(await one).status for one in (other, ending)] == [PENDING, SUCCESS]

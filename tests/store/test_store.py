@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Dialect, OutcomeStatus, PushRequest, Store
+from integration_sdk import Client, Dialect, OutcomeStatus, PushRequest, RetryPolicy, Store
 from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 from tests.support.postgres import Server
 from tests.support.push_support import coordinator
@@ -29,8 +29,9 @@ async def test_coordinators_take_turns_with_one_store(tmp_path: Path) -> None:
         assert not where.exists()
         async with coordinator(at_once(), journal=store) as pushes:
             first = await (await pushes.submit(NAMED))
-            with pytest.raises(JournalInUse, match="another coordinator"):
-                await coordinator(at_once(), journal=store).__aenter__()
+            for _ in range(2):
+                with pytest.raises(JournalInUse, match="another coordinator"):
+                    await coordinator(at_once(), journal=store).__aenter__()
         with pytest.raises(JournalInUse, match="Several can share one in PostgreSQL"):
             await coordinator(at_once(), journal=str(where)).__aenter__()
         service = at_once()
@@ -87,6 +88,18 @@ def test_store_at_module_level_works_in_one_loop_after_another(
         return key
 
     assert len({asyncio.run(push(close=close)) for close in (False, False, True, True)}) == 1
+
+
+def test_a_coordinator_works_in_one_loop_after_another() -> None:
+    """Also where some wait until others have ended."""
+    client = Client("key", "http://127.0.0.1:9", retry=RetryPolicy(attempts=1))
+    pushes = client.coordinator(max_open=1)
+
+    async def push() -> list[OutcomeStatus]:
+        async with pushes:
+            return [one.status async for one in pushes.run([NAMED, NAMED, NAMED])]
+
+    assert [asyncio.run(push()) for _ in range(2)] == [[OutcomeStatus.REJECTED] * 3] * 2
 
 
 # Whose it is
