@@ -322,7 +322,7 @@ class Coordinator:
 
     @property
     def progress(self) -> PushProgress:
-        """How far the pushes have got. Reading it is cheap."""
+        """How far the pushes have got. Reading it is cheap, from any thread."""
         holder = self._opened
         return holder.tally.progress(
             self._now(),

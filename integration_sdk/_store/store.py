@@ -36,7 +36,8 @@ class Store:
             it is open; only their owner can read them. Needs SQLite 3.38 or later. Or the URL of a
             PostgreSQL database as libpq takes it; needs the extra ``integration-sdk[postgres]``.
         scope: Separates services in one file or database. A scope belongs to the base URL and
-            dialect of the client that first uses it; a client of another service is refused.
+            dialect of the client that first uses it; a client of another service is refused. A
+            file is open for one scope at a time.
         schema: Of the tables in a database. The first use creates them, if its role may.
         patience: Seconds to wait for a database that cannot be reached, before
             `StoreUnavailable` is raised.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import OutcomeStatus, PushRequest
+from integration_sdk import OutcomeStatus, PushOutcome, PushRequest
 from integration_sdk._store.row import Row
 from integration_sdk.errors import (
     ConfigurationError,
@@ -164,7 +164,7 @@ async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: b
             first, pushed(pushes if workers == 1 else others, second), return_exceptions=True
         )
 
-    ends = [type(one) if isinstance(one, Exception) else one.status for one in told]
+    ends = [one.status if isinstance(one, PushOutcome) else type(one) for one in told]
     assert ends == [SUCCESS, SUCCESS if same else ReferenceConflict]
     assert service.count("push") == 2
     assert [row.state for row in await on_record(journal)] == ["DONE"]
