@@ -124,7 +124,7 @@ commerce-disputes commerce-info commerce-locations commerce-orders commerce-paym
 commerce-payments commerce-productCategories commerce-products commerce-taxComponents
 commerce-transactions
 """
-CLOSE: Final = 0.88
+CLOSE: Final = 0.87
 """How similar a name must be to be taken for a misspelling: "bill" and "bills", "Invoices" and
 "invoices" are; "invoiceLines" may be a type of its own."""
 

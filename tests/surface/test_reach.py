@@ -137,7 +137,10 @@ def test_a_type_is_read_where_it_stands(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("invoice", "invoices"), ("Invoices", "invoices"), ("bill", "bills"), ("tranfers", "transf")],
+    [
+        *(("invoice", "invoices"), ("Invoices", "invoices"), ("invioces", "invoices")),
+        *(("bill", "bills"), ("tranfers", "transf")),
+    ],
 )
 def test_a_misspelt_type_is_answered_with_what_was_meant(written: str, meant: str) -> None:
     """Before anything is sent; a dialect may know more types."""
