@@ -57,6 +57,7 @@ class Lines:
         self.size = found.st_size if stat.S_ISREG(found.st_mode) else None
         self._is_pipe = stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
         self.done, self._stopped, self._pipe = 0, False, asyncio.StreamReader(_LONGEST)
+        self._transport: asyncio.BaseTransport | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +67,14 @@ class Lines:
 
     def stop(self) -> None:
         self._stopped = True
-        self._pipe.feed_eof()
+        if self._transport is not None:
+            self._transport.close()  # which ends what is read; more may come through the pipe
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, bytes]]:
         if self._is_pipe:  # reading it could block the loop for ever
             protocol = asyncio.StreamReaderProtocol(self._pipe)
-            await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._file)
+            connected = asyncio.get_running_loop().connect_read_pipe(lambda: protocol, self._file)
+            self._transport, _ = await connected
         number = 0
         while not self._stopped:
             with usable(f"cannot read the rest of {self._name}"):

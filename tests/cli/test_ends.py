@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -66,6 +67,28 @@ async def test_resume_drains_at_ctrl_c_as_push_does(sandbox: Sandbox, tmp_path: 
                 process.send_signal(signal.SIGINT)
             done = await ended(process)
         assert (done.code, done.statuses) == (130, ["SUCCESS"] * comes_back)
+
+
+async def test_a_pipe_that_is_written_after_ctrl_c_is_no_error(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """What still comes is not read; what was sent is waited for."""
+    away, pipe = offline(sandbox), tmp_path / "records"
+    os.mkfifo(pipe)
+    command = ("push", "-", *to(away))
+    with pipe.open("r+b", 0) as writer:
+        async with started(*command, sandbox=sandbox, redirect=f"<{pipe}") as process:
+            writer.write(json.dumps(invoice(1)).encode() + b"\n")
+            await until(lambda: posts(sandbox) == 1)
+            assert process.stderr is not None
+            process.send_signal(signal.SIGINT)
+            await process.stderr.readuntil(QUITS_AT_ONCE)
+            writer.write(json.dumps(invoice(2)).encode() + b"\n")
+            sandbox.bring_online(away)
+            done = await ended(process)
+
+    assert (done.code, done.statuses, posts(sandbox)) == (130, ["SUCCESS"], 1)
+    assert "Traceback" not in done.stderr
 
 
 async def test_sigterm_ends_a_pull_and_the_next_goes_on(tmp_path: Path) -> None:
