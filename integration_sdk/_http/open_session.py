@@ -130,12 +130,13 @@ class OpenSession:
         if not self.limiter.waiting:
             return
         now = self.loop.time()
-        for call in self.limiter.ready(now):
-            assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - for mypy
-            if call.turn.done():  # cancelled, and its task has not run since
-                self.give_back(call, self.limiter.unused)
-            else:
-                call.turn.set_result(None)
+        while calls := self.limiter.ready(now):
+            for call in calls:
+                assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - for mypy
+                if call.turn.done():  # cancelled, and its task has not run since
+                    self.limiter.unused(call, now)
+                else:
+                    call.turn.set_result(None)
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:

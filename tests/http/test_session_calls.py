@@ -299,6 +299,21 @@ async def test_a_call_cancelled_in_line_leaves_the_line(ticks: int) -> None:
     assert (stats.in_flight, stats.waiting, stats.requests) == (0, 0, 3)
 
 
+@pytest.mark.virtual_time
+async def test_a_crowd_cancelled_in_line_leaves_the_line() -> None:
+    """A task group that gives up thousands of calls at once loses no place."""
+    session = virtual_session(VirtualService(latency=9))
+    calls = [asyncio.create_task(session.send(read(), ONE_CALL)) for _ in range(3_000)]
+    await asyncio.sleep(1)
+
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+
+    assert all(call.cancelled() for call in calls)
+    assert (session.stats().in_flight, session.stats().waiting) == (0, 0)
+
+
 # Loops and processes
 
 
