@@ -59,8 +59,6 @@ class Folder:
     def __attrs_post_init__(self) -> None:
         if self.format == "parquet":
             needed("pyarrow", "arrow", "parquet")
-            if self.compression:
-                raise ConfigurationError("compression is for ndjson; parquet is compressed anyway")
         # As many parts as are packed at a time take memory.
         self._threads = ThreadPoolExecutor(2, "pull")
 
@@ -267,7 +265,11 @@ def exchange(one: Path, other: Path) -> None:
     """Put folder *one* in the place of *other* in one step; in two, where the system cannot."""
     c = ctypes.CDLL(None, use_errno=True)
     names = _HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE
+    old = one.with_name(f"old-{one.name}")
     if other.exists() and (not hasattr(c, "renameat2") or c.renameat2(*names)):
-        other.rename(one.with_name(f"old-{one.name}"))
+        shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
+        other.rename(old)
     if not other.exists():
         one.rename(other)
+        if old.exists():
+            old.rename(one)

@@ -241,6 +241,8 @@ def open_sink(options: PullOptions, *, shared: bool = False) -> Folder | SqlSink
     if not is_url(to) if format_ == "postgres" else "://" in to:
         place = "postgresql:// URL" if format_ == "postgres" else "path"
         raise ConfigurationError(f"{format_ or 'a folder'} is at a {place}, not {shown(to)}")
+    if options.compression is not None and format_ not in {"ndjson", None}:
+        raise ConfigurationError(f"compression is for ndjson, not {format_}")
     if format_ == "postgres":
         return SqlSink(Postgres(to))
     if format_ == "duckdb":

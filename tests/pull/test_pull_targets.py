@@ -42,7 +42,9 @@ def snapshot(path: Path) -> dict[str, bytes]:
         ({"to": "s3://bucket/books"}, "a folder is at a path, not 's3://bucket/books'"),
         ({"to": "x", "format": "postgres"}, "postgres is at a postgresql:// URL, not 'x'"),
         ({"to": "postgresql://u:secret@h/d", "format": "parquet"}, "u:***@h/d"),
-        ({"format": "parquet", "compression": "gz"}, "parquet is compressed anyway"),
+        ({"format": "parquet", "compression": "gz"}, "compression is for ndjson, not parquet"),
+        ({"to": "x.duckdb", "compression": "gz"}, "compression is for ndjson, not duckdb"),
+        ({"to": "postgresql://h/d", "compression": "gz"}, "compression is for ndjson, not postgr"),
         ({"data_types": []}, "name a data type"),
         ({"data_types": ["invoice"]}, 'there is no data type "invoice"; did you mean "invoices"?'),
         ({"companies": ["zz"]}, "there is no company zz"),
@@ -118,6 +120,19 @@ async def test_a_target_in_use(tmp_path: Path) -> None:
             await units.aclose()
             gate.set()
             await client.pull(["invoices"], to=to)
+
+
+async def test_a_system_that_cannot_exchange_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As macOS and NFS: a generation replaces another in two steps, and nothing of it is left."""
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
+    async with serving(books_of("a")) as (_, client):
+        for _ in range(3):
+            receipt = await client.pull(["invoices"], to=tmp_path / "out", full=True)
+            assert (receipt.errors, receipt.rows) == ([], 20)
+
+    assert len([*tmp_path.rglob("part-*")]) == 1
 
 
 @pytest.mark.parametrize(
