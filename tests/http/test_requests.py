@@ -66,26 +66,6 @@ def test_routes_are_as_the_document_writes_them(dialect: Dialect) -> None:
     assert dialect.routes.keys() >= SHOWN_IN_THE_DOCUMENT.keys()
 
 
-def test_lists_name_their_page() -> None:
-    """Older servers required ``page``, so it is always sent; filters are quoted on the wire."""
-    request = requests.list_page(
-        DOCUMENT,
-        "data.list",
-        page_size=5000,
-        query="status=paid&&customerRef.companyName~A B",
-        order_by="-issueDate",
-        companyId="c",
-        dataType="invoices",
-    )
-
-    assert request.target == (
-        "/companies/c/data/invoices?page=1&pageSize=5000"
-        "&query=status%3Dpaid%26%26customerRef.companyName~A%20B&orderBy=-issueDate"
-    )
-    assert request.company_id == "c"
-    assert request.safety is Safety.READ
-
-
 # Pushes
 
 
@@ -144,14 +124,6 @@ def test_a_custom_call_that_cannot_be_sent_says_why(
     """``client.request`` takes a plain path below the base URL, and no other."""
     with pytest.raises(ConfigurationError, match=f"^{complaint}"):
         requests.custom(method, path, params=params)
-
-
-def test_custom_reads_are_reads() -> None:
-    """GET may be repeated; anything else only where it had no effect."""
-    read, write = custom("get", "/a b/c"), custom("PATCH", "/a", json={"x": 1})
-
-    assert (read.method, read.safety, read.target) == ("GET", Safety.READ, "/a%20b/c")
-    assert (write.safety, write.body) == (Safety.WRITE, b'{"x":1}')
 
 
 # The key goes to one origin, whatever ids and links come along

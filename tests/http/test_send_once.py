@@ -63,27 +63,7 @@ async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> Non
     assert ends == ["NotSent", "recorded", "NotSent", "AnswerLost"]
 
 
-def test_a_dead_connection_of_the_pool_costs_nothing(run_on_loop: RunOnLoop) -> None:
-    """A server that closes each kept-alive connection unannounced: 0 unsent, 0 doubled."""
-
-    async def one_answer(peer: Peer) -> None:
-        await peer.receive()
-        peer.write(answer())
-        await peer.writer.drain()  # and closes, without "Connection: close"
-
-    async def journey() -> None:
-        async with serving(one_answer) as (server, session):
-            for number in range(200):
-                request = write() if number % 2 else read()
-                send = session.send if number % 4 < 2 else session.send_once
-                assert (await send(request, ONE_CALL)).attempts == 1
-            assert session.stats().budget == 500
-        assert len(server.requests) == 200
-
-    run_on_loop(journey())
-
-
-async def test_a_connection_that_closed_unnoticed_is_not_written_to() -> None:
+def test_a_connection_that_closed_unnoticed_is_not_written_to(run_on_loop: RunOnLoop) -> None:
     """Nor by a program that has kept the event loop from noticing; another takes its place."""
     served, closed = list[bytes](), threading.Event()
 
@@ -95,15 +75,18 @@ async def test_a_connection_that_closed_unnoticed_is_not_written_to() -> None:
                 connection.sendall(answer())
             closed.set()
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
-        serving.start()
-        async with session_on(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
+    async def journey(port: int) -> None:
+        async with session_on(f"http://127.0.0.1:{port}") as session:
             for send in (session.send_once, session.send, session.send_once):
                 assert (await send(write(), ONE_CALL)).attempts == 1
                 assert closed.wait(5)  # and not `await`: the loop stands still
                 closed.clear()
             assert session.stats().budget == 500
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        run_on_loop(journey(listener.getsockname()[1]))
         serving.join(5)
     assert len(served) == 3
 

@@ -19,7 +19,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "changes_law", "Changes._after_tie",
     ),
     "both states of one record come": Fault(
-        "_list/changes.py", "last[mark] == n", "True", "changes_law", "Changes.opened"
+        "_list/changes.py", "last[mark] == n", "True", "pull_odd", "Changes.opened"
     ),
     "a page's link in another case leads away": Fault(
         "_list/links.py", "unquote(link.raw_path).rstrip('/').casefold()", "unquote(link.raw_path)",

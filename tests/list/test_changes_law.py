@@ -263,23 +263,6 @@ def test_thousands_of_one_moment_come_once() -> None:
     assert reading(books, read) == (pytest.approx(count / 1000 + 4, abs=1), 0)
 
 
-def test_of_two_states_of_one_moment_the_last_counts() -> None:
-    """A service that has both of one record has neither written again in each run."""
-    books = Books(Random(0))
-    for n in range(2):
-        books.records[n] = {"id": 7, "modifiedDate": when(0), "n": n}
-
-    async def read(companies: Listing[Any]) -> list[Any]:
-        found, cursor = [], None
-        for _ in range(2):
-            pager = companies.list(changed_since="beginning", cursor=cursor)
-            found.append([record["n"] for record in await pager.collect()])
-            cursor = pager.cursor
-        return found
-
-    assert reading(books, read) == [[1], []]
-
-
 def test_changes_come_in_pages_that_fit() -> None:
     """A page over the size limit is requested again in smaller ones, within one moment, too."""
     large = gzip.compress(bytes(65 * 2**20), 1)

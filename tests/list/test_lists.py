@@ -73,19 +73,6 @@ def linked_to(href: str, *, on_page: int | None = None) -> Records:
 # Reading
 
 
-async def test_awaiting_a_list_gives_one_page(serve: Serve) -> None:
-    """By one request; the first one, or the one that was asked for."""
-    service = Records(items=250)
-    companies = await serve(service)
-
-    page = await companies.list()
-    last = await companies.list(page=3)
-
-    assert [*page] == [*page.results] == ids(range(100))
-    assert (last.results[:2], last.links.next) == (ids(range(200, 202)), None)
-    assert service.pages == [1, 3]
-
-
 @pytest.mark.parametrize("count", [0, 5])
 async def test_first_and_one(serve: Serve, count: int) -> None:
     """The first item costs one request; of an empty list first() is None and one() an error."""

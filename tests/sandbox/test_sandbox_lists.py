@@ -101,18 +101,6 @@ def test_any_of_all_of_is_read_as_written() -> None:
         loop.run(service.__aexit__(None, None, None))
 
 
-async def test_lists_are_ordered() -> None:
-    """`orderBy=field` or `-field`, records of equal value in the list's own order."""
-    async with serving(invoices=500) as http:
-        invoices = http.sandbox.data_set(http.first.id, "invoices")
-        for sign in ("", "-"):
-            params = {"orderBy": f"{sign}totalAmount", "pageSize": 500}
-            body = (await http.get(f"{http.company}/data/invoices", **params)).body
-
-            every = sorted(invoices, key=lambda one: one["totalAmount"], reverse=sign == "-")
-            assert [entry["id"] for entry in body["results"]] == [each["id"] for each in every]
-
-
 async def test_every_list_takes_a_query_and_knows_its_names() -> None:
     """A misspelt property is an error, not an empty list."""
     async with serving(companies=30) as http:

@@ -65,6 +65,7 @@ OF_STATUS = {
     409: (errors.Conflict, "company.wait_until_ready"),
     429: (errors.TooManyRequests, "later"),
     500: (errors.InternalServerError, "later"),
+    **dict.fromkeys((502, 504), (errors.ApiError, "later")),
     503: (errors.ServiceUnavailable, "later"),
     302: (errors.ApiError, "base_url="),
     418: (errors.ApiError, ""),
@@ -208,16 +209,6 @@ async def test_what_was_not_sent_is_not_in_doubt() -> None:
                 await books.push("invoices", record)
             assert not caught.value.in_doubt
     assert errors.PushInDoubt("who knows").in_doubt
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_failure_of_the_service_says_to_try_again_later(status: int) -> None:
-    """ "Internal server error: retry later"; of a write, to look first."""
-    for content, call in product((None, b"<html>"), (READ, WRITE)):
-        advice = str(read_error(call, answer(status, content))).lower()
-        refused = status == 503 and content is None
-        assert "later" in advice
-        assert ("look before" in advice) == (call is WRITE and not refused)
 
 
 def test_a_message_is_short_however_long_the_answer() -> None:

@@ -24,6 +24,12 @@ def patiently(*arguments):
             time.sleep(0.01 * 2**attempt)
     raise SystemExit("the service is away")
 
+def pages(first=1):
+    path, number = f"/companies/{company['id']}/data/invoices?pageSize=20&page=", first
+    while rows := patiently(f"{path}{number}")["results"]:
+        yield rows
+        number += 1
+
 company = patiently("/companies?page=1&pageSize=1")["results"][0]
 """
 BACKOFF_AROUND_POST: Final = f"""{_SERVICE}
@@ -43,36 +49,23 @@ CURSOR_BEFORE_DATA: Final = f"""{_SERVICE}
 cursor = pathlib.Path("cursor.txt")
 page = int(cursor.read_text()) if cursor.exists() else 1
 with open("out.ndjson", "a") as out:  # what is written waits in a buffer
-    while True:
-        path = f"/companies/{{company['id']}}/data/invoices?page={{page}}&pageSize=20"
-        rows = patiently(path)["results"]
-        if not rows:
-            break
+    for rows in pages(page):
         page += 1
         cursor.write_text(str(page))
         for row in rows:
             print(json.dumps({{"id": row["id"], "total": row["totalAmount"]}}), file=out)
 """
 APPENDS_AND_RESTARTS: Final = f"""{_SERVICE}
-page = 1
-while True:
-    path = f"/companies/{{company['id']}}/data/invoices?page={{page}}&pageSize=20"
-    rows = patiently(path)["results"]
+for rows in pages():
     with open("out.ndjson", "a") as out:
         for row in rows:
             print(json.dumps({{"id": row["id"], "total": row["totalAmount"]}}), file=out)
-    if not rows:
-        break
-    page += 1
 """
 EXCHANGES_THE_FILE: Final = f"""{_SERVICE}
-rows, page, path = [], 1, f"/companies/{{company['id']}}/data/invoices"
-while more := patiently(f"{{path}}?page={{page}}&pageSize=20")["results"]:
-    rows += more
-    page += 1
 with open("out.part", "w") as out:
-    for row in rows:
-        print(json.dumps({{"id": row["id"], "modifiedDate": row["modifiedDate"]}}), file=out)
+    for rows in pages():
+        for row in rows:
+            print(json.dumps({{"id": row["id"], "modifiedDate": row["modifiedDate"]}}), file=out)
 os.replace("out.part", "out.ndjson")
 """
 NEVER_TWICE_ALIKE: Final = f"""{_SERVICE}

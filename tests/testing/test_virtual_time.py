@@ -59,18 +59,6 @@ async def test_real_sockets_take_no_virtual_time(echo: str) -> None:
     assert now() == 10
 
 
-async def test_a_slow_server_costs_exactly_its_delay(echo: str) -> None:
-    """What the server sleeps is what the client waits, up to its limit."""
-    limit = aiohttp.ClientTimeout(total=20)
-    async with aiohttp.ClientSession(timeout=limit) as session:
-        async with session.get(echo, params={"wait": "7"}):
-            assert now() == 7
-        with pytest.raises(TimeoutError):
-            await session.get(echo, params={"wait": "60"})
-
-    assert now() == 27
-
-
 async def test_the_clock_waits_for_threads() -> None:
     """A thread's work is done before any timer fires, however short the timer."""
     release = threading.Event()
