@@ -27,7 +27,7 @@ from integration_sdk._push.holder import LEFT_BEHIND, UNTIL_BACK, Holder
 from integration_sdk._push.push import Company, Live, about
 from integration_sdk._push.table import Event, SendResult, classify
 from integration_sdk._push.wire import read_reply
-from integration_sdk._store.row import Evidence, Row, State
+from integration_sdk._store.row import Evidence, Row, State, folded
 from integration_sdk.errors import (
     AnswerLost,
     ClientClosed,
@@ -231,7 +231,7 @@ class Carriers:
     def _is_known(self, row: Row, key: str) -> bool:
         """Whether a key was there before we sent, or belongs to another row."""
         listed = row.mark is not None and key in row.mark.keys
-        return listed or self.holder.owns(key)
+        return listed or folded(key) in row.earlier_keys or self.holder.owns(key)
 
     def _may_replay(self, live: Live) -> bool:
         wire = self.holder.wire

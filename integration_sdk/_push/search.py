@@ -320,7 +320,7 @@ class Search:
         """Reject a mistyped key before the decision, which is final, is recorded."""
         requests.segment("bind", key)
         problem = None
-        if folded(key) in {folded(one.key) for one in row.earlier if one.key}:
+        if folded(key) in row.earlier_keys:
             problem = "is of an earlier attempt of this push"
         elif self.holder.owns(key):
             problem = "already belongs to another intent"

@@ -155,12 +155,7 @@ class Journal:
             if rows:
                 work.append((text, (_json([_columns(row) for row in rows]), self.scope)))
         again = [row for row in later if row.key is None and row.earlier]
-        keys = [
-            {"key": folded(one.key), "id": row.id}
-            for row in again
-            for one in row.earlier
-            if one.key
-        ]
+        keys = [{"key": key, "id": row.id} for row in again for key in row.earlier_keys]
         if keys:
             work.append((self._texts.keep_keys, (_json(keys), self.scope)))
         found = await self._database.run(work) if work else []

@@ -159,6 +159,11 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.lane.company_id
 
     @property
+    def earlier_keys(self) -> set[str]:
+        """The keys of its earlier attempts, as keys are compared."""
+        return {folded(one.key) for one in self.earlier if one.key}
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing more happens to it, unless the caller decides otherwise."""
         return self.state is State.DONE

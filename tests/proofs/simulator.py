@@ -171,7 +171,8 @@ class Program:
         wanted = [one for one in history.records if again or one.reference not in known]
         if history.weather.workers > 1 and not history.calm:
             wanted = [one for one in wanted if dice.random() < 0.7]
-        wanted = [_corrected(one) if dice.random() < 0.1 else one for one in wanted]
+        amount = 100 + int(self.process.name[-1])  # each worker corrects in its own way
+        wanted = [_corrected(one, amount) if dice.random() < 0.1 else one for one in wanted]
         if history.weather.fileless and self.process.life > 0:
             return
         if dice.random() < 0.25:
@@ -271,7 +272,9 @@ class Program:
         if push is None or push.of is None:
             return False
         row = history.record.rows.get(push.of)
+        record = outcome.request.record or push.record  # the journal forgets it
         named = row is not None and row.reference == outcome.request.reference
+        named = named and record == push.record
         return named or (history.weather.fileless and outcome.request.reference == push.of)
 
     async def _decide(self) -> None:
@@ -608,11 +611,11 @@ WORLD_CONTEXT = Context()
 WORLD_CONTEXT.run(OWNER.set, WORLD)
 
 
-def _corrected(request: PushRequest) -> PushRequest:
+def _corrected(request: PushRequest, amount: int) -> PushRequest:
     """Return another record under the same reference."""
     if request.record is None:
         return request
-    return evolve(request, record={**request.record, "amount": 100})
+    return evolve(request, record={**request.record, "amount": amount})
 
 
 def _in_full(fact: object) -> str:

@@ -106,7 +106,7 @@ FAULTS: dict[str, Sown] = {
     "a key that was listed before is believed": Sown(
         "wrong link",
         (CARRIER, "Carriers._is_known"),
-        "listed or self.holder.owns(key)",
+        "listed or folded(key) in row.earlier_keys or self.holder.owns(key)",
         "False",
     ),
     "a write that was refused is taken for written": Sown(

@@ -170,6 +170,27 @@ async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: b
     assert [row.state for row in await on_record(journal)] == ["DONE"]
 
 
+async def test_a_correction_is_not_answered_with_the_push_that_it_corrects() -> None:
+    """As a cache would; the answer counts as lost, and the push is searched for."""
+
+    def answer(asked: Asked) -> Answer | None:
+        if asked.kind == "push" and service.count("push") == 2:
+            service.carry_out(asked)
+            return first[0]
+        return None
+
+    first, ends = list[Answer](), iter(["Failed"])
+    service = Service(status=lambda _: next(ends, "Success"), answer=answer)
+    async with coordinator(service, journal=Journal()) as pushes:
+        failed = await pushed(pushes, WRONG)
+        key = {"pushOperationKey": failed.key, "companyId": "c-0", "status": "Pending"}
+        first.append(Answer.of(key, 202))
+        corrected = await pushed(pushes, evolve(RIGHT, natural_key="number"))
+
+    assert (failed.status, corrected.status) == (OutcomeStatus.FAILED, SUCCESS)
+    assert corrected.key != failed.key
+
+
 @pytest.mark.parametrize("how", ["400", "Failed"])
 async def test_a_correction_that_is_not_recorded_is_not_told_of_the_first_record(how: str) -> None:
     """It was not sent, and says why; it is not refused or failed as what it corrects."""
