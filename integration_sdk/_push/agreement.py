@@ -137,7 +137,8 @@ def natural_value(payload: bytes | None, path: str | None) -> str | None:
     if path is None:
         return None
     value = value_at(decode(payload or b"null"), path)
-    if value is None or isinstance(value, Mapping | list | tuple):
+    is_blank = isinstance(value, str) and not value.strip()
+    if value is None or is_blank or isinstance(value, Mapping | list | tuple):
         raise ValueError(
             f"natural_key {path!r} names no single value in the record: "
             "give a field that every record has, or None"

@@ -189,8 +189,9 @@ class Holder:
 
     def queue(self, live: Live) -> None:
         """Have *live* sent by a carrier of its company."""
-        if not self.holds(live) or live.row.state not in {State.QUEUED, State.LOST}:
-            return  # it was settled meanwhile
+        is_open = self.holds(live) and live.row.state in {State.QUEUED, State.LOST}
+        if not is_open or live.row.id in live.company.doubtful:
+            return  # it was settled meanwhile, or is searched for
         self._set_waiting(live, True)
         live.company.queue.append(live)
         self.pump(live.company)

@@ -151,8 +151,11 @@ class Polls:
             self._begin_anew()
         known = self.schedule.left.get(folded(key))
         if known is not None and known.end is not None:
-            loop.call_soon(follower, key, known.end)
-            return known
+            known.wants_data |= wants_data
+            if not says_too_little(known, known.end):
+                loop.call_soon(follower, key, known.end)
+                return known
+            known.operation = None  # as nobody had asked for its data
         push = self.schedule.follow(company_id, key, loop.time(), operation, minutes)
         push.wants_data |= wants_data
         push.followers = (*push.followers, follower)

@@ -57,7 +57,8 @@ class StoreRate:
         while True:
             slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)
-            if self._filling is None or self._filling.get_loop() is not slot.get_loop():
+            filling = self._filling
+            if filling is None or filling.done() or filling.get_loop() is not slot.get_loop():
                 self._filling = asyncio.create_task(self._fill(), name="integration_sdk rate")
             at = await slot
             await asyncio.sleep(at - _now())
@@ -99,7 +100,6 @@ class StoreRate:
         except IntegrationError as problem:
             error = problem
         finally:
-            self._filling = None
             while (slot := self._next_in_line()) is not None:
                 slot.set_exception(fresh_copy(error))
 

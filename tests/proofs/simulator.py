@@ -283,6 +283,8 @@ class Program:
         assert self.pushes is not None
         while history.now() < STORM + 100:
             await asyncio.sleep(25.0)
+            if history.seed % 7 == 0 and not history.calm:
+                self.pushes.detach()
             rows = history.record.rows.values()
             asked = [push.intent for push in self.pushes.in_doubt]
             if history.weather.workers > 1:  # another may decide, too

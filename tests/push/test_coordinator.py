@@ -166,6 +166,18 @@ async def test_data_that_a_list_leaves_out_is_fetched_on_demand(*, fetch_data: b
     assert service.count("get") <= having_data + probes
 
 
+async def test_a_wait_has_data_that_nobody_fetched_before() -> None:
+    """The end of its push was seen in a list, by a coordinator that needs none."""
+    async with Service(list_has_data=False).client() as client, client.coordinator() as pushes:
+        open_ = [await pushes.submit(one) for one in requests(4)]
+        outcomes = [await push for push in open_]
+        waited = await client.wait(str(outcomes[0].key), company_id="c-0")
+
+    assert [one.operation and one.operation.data for one in outcomes] == [None] * 4
+    assert waited.data
+    assert waited.data["number"] == 0
+
+
 @pytest.mark.parametrize("what", [{"attach": ("a.pdf", b"\x00\xff")}, {"delete": True}])
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_attachments_and_deletes_are_on_record(what: dict[str, Any], is_lost: bool) -> None:

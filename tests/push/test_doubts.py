@@ -36,7 +36,7 @@ from tests.support.push_support import (
     requests,
     statuses,
 )
-from tests.support.virtual_service import Service, no_answer, refusal
+from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
@@ -532,6 +532,30 @@ async def test_a_push_that_gets_no_turn_to_be_repeated_is_searched_for() -> None
 
     assert service.count("push") == 2
     assert service.count("list") > 2
+
+
+async def test_a_push_that_is_searched_for_is_not_repeated() -> None:
+    """What stops all comes before its replay is due, and has passed by then."""
+
+    def answer(one: Asked) -> Answer | None:
+        match one.kind, service.count("push"):
+            case "push", 1:
+                service.carry_out(one)
+                return no_answer()
+            case "push", 2:
+                return refusal(402, "Account expired")
+        return None
+
+    service = Service(answer=answer)
+    async with coordinator(service, dialect=PUBLISHED) as pushes:
+        first = asyncio.create_task(pushed(pushes, request(0, companies=2, natural_key="number")))
+        await asyncio.sleep(0.1)
+        with pytest.raises(AccountExpired):
+            await collect(pushes.run([request(1, companies=2)]))
+        (renewed,) = await collect(pushes.run([request(3, companies=2)]))
+        assert [renewed.status, (await first).status] == [SUCCESS, SUCCESS]
+
+    assert service.count("push") == 3
 
 
 async def test_a_service_of_another_dialect_gets_no_replays() -> None:

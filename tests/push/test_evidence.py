@@ -115,12 +115,12 @@ def test_a_natural_key_is_compared_as_it_is_written_down(written: str) -> None:
 
 def test_a_path_leads_through_objects_and_lists() -> None:
     """Or nowhere; a key that names no single value is refused."""
-    record = {"a": [{"b": 1}], "c": {}}
+    record = {"a": [{"b": 1}], "c": {}, "blank": " "}
     assert value_at(record, "a.0.b") == 1
     assert value_at(record, "a.1.b") is value_at(record, "a.b") is None
     payload = msgspec.json.encode(record)
     assert natural_value(payload, "a.0.b") == "number 1"
-    for path in ("a", "c", "x"):
+    for path in ("a", "c", "x", "blank"):
         with pytest.raises(ValueError, match="names no single value"):
             natural_value(payload, path)
 

@@ -183,6 +183,27 @@ async def test_database_that_is_away_ends_each_call_with_an_error_of_its_own() -
     await rate.acquire()
 
 
+@pytest.mark.virtual_time
+async def test_call_goes_on_though_its_reservation_was_cancelled() -> None:
+    """As where all tasks of a loop are cancelled, and one calls the service in its ``finally``."""
+    rate = limited(Rates())
+
+    async def work() -> None:
+        try:
+            await rate.acquire()
+        finally:
+            await rate.acquire()
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait([working])
+
+    assert working.cancelled()
+
+
 @pytest.mark.parametrize(
     "wrong", [{"per_second": 0}, {"per_second": inf}, {"burst": 0}, {"name": " "}]
 )
