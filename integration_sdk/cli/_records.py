@@ -28,7 +28,7 @@ FORMAT: Final = (
     "The input must be one JSON object per line (NDJSON), in UTF-8 and not compressed; "
     "`mlr --icsv --ojsonl cat FILE` makes it of CSV, and `jq -c '.[]' FILE` of a JSON array"
 )
-_LONGEST: Final = 1 << 30  # bytes of a line from a pipe
+_LONGEST: Final = 16 << 20  # bytes of a line from a pipe, which is read ahead by twice as much
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = re.compile(rb"\s*\{")
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode  # fractions are sent exactly
@@ -78,7 +78,11 @@ class Lines:
         number = 0
         while not self._stopped:
             with usable(f"cannot read the rest of {self._name}"):
-                line = await self._pipe.readline() if self._is_pipe else self._file.readline()
+                try:
+                    line = await self._pipe.readline() if self._is_pipe else self._file.readline()
+                except ValueError:  # of asyncio
+                    what = f"there are more than {_LONGEST:,} bytes in a line"
+                    raise ConfigurationError(f"{what}. {FORMAT}") from None
             if not line:
                 return
             number, self.done = number + 1, self.done + len(line)

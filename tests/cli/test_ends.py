@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,27 @@ async def test_a_pipe_that_is_written_after_ctrl_c_is_no_error(
 
     assert (done.code, done.statuses, posts(sandbox)) == (130, ["SUCCESS"], 1)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+async def test_a_pipe_is_read_no_faster_than_it_is_pushed(
+    sandbox: Sandbox, tmp_path: Path, end: str
+) -> None:
+    """`zcat` of a large file does not fill the memory, nor does a line without an end."""
+    away, pipe, taken, began = offline(sandbox), tmp_path / "records", 0, time.monotonic()
+    text = (json.dumps(invoice(1) | {"note": "x" * 100_000}) + end).encode()
+    os.mkfifo(pipe)
+    command = ("push", "-", *to(away), "--max-open", "1")
+    with pipe.open("r+b", 0) as writer:
+        os.set_blocking(writer.fileno(), False)
+        async with started(*command, sandbox=sandbox, redirect=f"<{pipe}") as process:
+            while taken < 300 << 20 and time.monotonic() < began + 3 and process.returncode is None:
+                taken += writer.write(text[taken % len(text) :]) or 0
+                await asyncio.sleep(0)
+            done = await ended(process) if not end else None
+
+    assert taken < 100 << 20
+    assert done is None or (done.code, "in a line" in done.stderr) == (2, True)
 
 
 async def test_sigterm_ends_a_pull_and_the_next_goes_on(tmp_path: Path) -> None:
