@@ -51,6 +51,7 @@ class Journal:
     _writing: asyncio.Task[None] | None = field(init=False, default=None)
     _beat_at: float | None = field(init=False, default=None)
     _claims_from: float = field(init=False, default=0.0)
+    _claims: int = field(init=False, default=0)  # that were answered
     _connections: int = field(init=False)  # when all that is known was on record
 
     def __attrs_post_init__(self) -> None:
@@ -260,7 +261,9 @@ class Journal:
         """
         if asyncio.get_running_loop().time() < self._claims_from:
             return []
-        found = await self._run(self._texts.claim, self.scope, self.holder)
+        claim = f"{self.holder} {self._claims}"
+        found = await self._run(self._texts.claim, self.scope, self.holder, claim)
+        self._claims += 1
         return read_rows(sorted(found, key=lambda one: one[-1]))
 
     async def close(self) -> None:

@@ -81,7 +81,7 @@ CREATE TABLE workers (holder text PRIMARY KEY, scope text NOT NULL, until {{floa
 CREATE TABLE pushes (
     number {{serial}}, scope text NOT NULL, id text NOT NULL, company text NOT NULL,
     reference text, key text, state text NOT NULL, ghosts integer NOT NULL, holder text NOT NULL,
-    version bigint NOT NULL, document text NOT NULL, payload text,
+    version bigint NOT NULL, document text NOT NULL, payload text, claim text,
     added_at {{float}} NOT NULL DEFAULT ({{now}}),
     UNIQUE (id, scope), UNIQUE (reference, scope), UNIQUE (key, scope)
 );
@@ -141,11 +141,13 @@ class Texts(NamedTuple):
     keep_keys: str = """
         INSERT INTO earlier_keys SELECT value ->> 'key', $2, value ->> 'id'
         FROM {each}($1) AS one WHERE true ON CONFLICT DO NOTHING"""
-    # scope, holder -> rows
+    # scope, holder, name of the claim -> rows
+    # The answer may be lost: the same claim, made again, has the same rows.
     claim: str = f"""
-        UPDATE pushes SET holder = $2, version = version + 1 WHERE number IN (
-            SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND holder <> $2
-                AND holder NOT IN (SELECT workers.holder FROM workers WHERE {_IS_ALIVE})
+        UPDATE pushes SET holder = $2, version = version + 1, claim = $3 WHERE number IN (
+            SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND (claim = $3
+                OR holder <> $2
+                AND holder NOT IN (SELECT workers.holder FROM workers WHERE {_IS_ALIVE}))
             ORDER BY number LIMIT {PORTION} {{skip}})
         RETURNING {_ROW}"""
     # scope, texts ids, texts references, texts keys -> rows

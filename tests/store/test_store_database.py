@@ -124,6 +124,22 @@ async def test_write_whose_answer_is_lost_is_made_once(line: Line) -> None:
         assert not journal.reconnected
 
 
+async def test_claim_whose_answer_is_lost_is_made_once(line: Line) -> None:
+    """The rows that it took are not left to nobody."""
+    async with worker(line.url) as gone:
+        one = row(1, gone)
+        await gone.write(one)
+    async with worker(line.url) as journal:
+        await journal.owners(["key"])
+        line.lose_answers = 1
+        (claimed,) = await journal.claim()
+
+        assert (claimed.id, claimed.holder) == (one.id, journal.holder)
+        assert not await journal.claim()
+        sending = claimed.next(State.SENDING)
+        assert await journal.write(sending) is sending
+
+
 async def test_connections_that_are_cut_cost_nothing(url: str) -> None:
     """Whatever they were doing, it is done again; no error of the driver gets through."""
     async with worker(url) as journal, worker(url) as other:
