@@ -22,7 +22,7 @@ from integration_sdk._records.codec import Json
 from integration_sdk._records.shapes import structure
 from integration_sdk._text import warn_if_legacy
 from integration_sdk.dialect import Dialect
-from integration_sdk.errors import MalformedResponse, NotFound, fresh_copy
+from integration_sdk.errors import MalformedResponse, NotFound, NotSent, fresh_copy
 from integration_sdk.models import Answer, Problem, PropertyDescription, PushOperation
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -48,13 +48,28 @@ class Remembered:
     """Each with the time at which it was asked for, oldest first."""
     _asking: WeakValueDictionary[str, asyncio.Lock] = Factory(WeakValueDictionary)
 
-    async def get(self, target: str, ask: Callable[[], Awaitable[T]], *, since: float) -> T:
+    async def get(
+        self,
+        target: str,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        since: float,
+        timeout: float | None = None,
+    ) -> T:
         """Return the answer for *target*, unless it is older than *since* the one that *ask* gives.
 
         Raises:
             NotFound: That is the answer.
+            NotSent: Another task has been asking for *timeout* seconds.
         """
-        async with self._asking.setdefault(target, asyncio.Lock()):
+        asking = self._asking.setdefault(target, asyncio.Lock())
+        try:
+            async with asyncio.timeout(timeout):
+                await asking.acquire()
+        except TimeoutError:
+            why = f"another task has been asking for it for {timeout:g} s"
+            raise NotSent(f"GET {target} was not sent: {why}") from None
+        try:
             asked_at, answer = self._answers.pop(target, (-math.inf, None))
             now = asyncio.get_running_loop().time()
             if isinstance(answer, NotFound):
@@ -68,6 +83,8 @@ class Remembered:
             self._answers[target] = asked_at, answer
             if len(self._answers) > MOST_REMEMBERED:
                 del self._answers[next(iter(self._answers))]
+        finally:
+            asking.release()
         if isinstance(answer, NotFound):
             raise fresh_copy(answer)
         found: T = answer
@@ -150,7 +167,8 @@ class RequestContext:
 
         now = asyncio.get_running_loop().time()
         since = math.inf if refresh else now - OPTIONS_TTL
-        return await self.remembered.get(request.target, ask, since=since)
+        timeout = self.settings.timeout
+        return await self.remembered.get(request.target, ask, since=since, timeout=timeout)
 
     def warn(self, place: str, problem: Problem) -> None:
         """Log a warning about records pushed to *place*, each kind once."""

@@ -249,6 +249,21 @@ async def test_tasks_that_want_the_same_options_ask_one_at_a_time(
     assert sandbox.count("GET", "/options/") == (1 if status == 404 else 5)
 
 
+async def test_the_wait_for_options_that_another_task_asks_for_is_limited(
+    sandbox: Sandbox, client: Client
+) -> None:
+    """A service that hangs holds each task for two time-outs, however many wait for it."""
+    books, now = books_of(client.with_options(timeout=5), sandbox), asyncio.get_running_loop().time
+    sandbox.faults.latency(1000)
+    began = now()
+
+    asking = [books.options("invoices") for _ in range(10)]
+    ends = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert all(isinstance(end, errors.TransportError) for end in ends)
+    assert now() - began < 11
+
+
 # Limits
 
 
