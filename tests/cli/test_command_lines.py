@@ -81,6 +81,7 @@ pull invoices --to out {URL} {KEY}               | was not sent
 crashtest --keep not-a-journal -- true           | not-a-journal/round-0: Not a directory
 pushes list --journal not-a-journal              | is not a journal of this SDK
 pushes list --journal postgresql://u@127.0.0.1:9/d | 127.0.0.1
+pull invoices --to postgresql://u:not-to-be-seen@127.0.0.1:9/d {URL} {KEY} | cannot be reached
 """
 
 

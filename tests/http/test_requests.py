@@ -169,6 +169,20 @@ def followed(link: str, base_url: str = BASE) -> Request:
     return evolve(first, raw_query=opened.following)
 
 
+AWAY = [
+    *("https://elsewhere.test/prefix/companies?page=2", "/profile?page=2", "//elsewhere.test?a=b"),
+    *("ftp://api.example.com/prefix/companies?page=2", "https://api.example.com:81/companies"),
+    "https://[",
+]
+
+
+@pytest.mark.parametrize("link", AWAY)
+def test_a_link_that_leads_away_is_not_followed(link: str) -> None:
+    """To another host, port or path; the items of its page come, as the law of lists says."""
+    with pytest.raises(PaginationError, match="it was not followed"):
+        followed(link)
+
+
 def in_a_path(text: str) -> Request:
     """Return a request with *text* as one segment, which comes back as the same text."""
     request = read(f"/companies/{segment('company_id', text)}/data")

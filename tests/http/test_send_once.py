@@ -14,11 +14,11 @@ from integration_sdk.errors import AnswerLost, IntegrationError, NotSent
 from tests.support.loops import RunOnLoop
 from tests.support.session_support import (
     ONE_CALL,
-    Peer,
     VirtualService,
     always,
     answer,
     error_body,
+    held,
     read,
     serving,
     session_on,
@@ -94,13 +94,9 @@ def test_a_connection_that_closed_unnoticed_is_not_written_to(run_on_loop: RunOn
 def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> None:
     """On every kind of loop, however many there are and whatever came before."""
 
-    async def silent(peer: Peer) -> None:
-        await peer.receive()
-        await asyncio.sleep(60)
-
     async def journey() -> None:
         options = CallOptions(timeout=0.1, retry=RetryPolicy.never())
-        async with serving(silent) as (_, session):
+        async with serving(held()) as (_, session):
             for _ in range(2):
                 calls = [session.send(read(), options) for _ in range(30)]
                 ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)

@@ -279,18 +279,3 @@ async def test_odd_bodies_raise_documented_errors_only(body: str, status: int) -
                 assert outcome is None or isinstance(outcome, dict | MalformedResponse)
             else:
                 assert isinstance(outcome, ApiError)
-
-
-@pytest.mark.parametrize("tls", [None, of_the_server()], ids=["plain", "TLS"])
-async def test_a_large_record_is_sent_whole_and_without_a_warning(tls: SSLContext | None) -> None:
-    """Nine megabytes leave as they are; aiohttp would warn of so many bytes in one piece."""
-    body = b"[" + b"7" * (9 * MIB) + b"]"
-    async with (
-        raw_server(always(answer()), ssl=tls) as server,
-        session_on(server, ssl=trusting()) as session,
-    ):
-        assert (await session.send(write(body=body), ONE_CALL)).status == 200
-
-    head, _, sent = server.requests[0].partition(b"\r\n\r\n")
-    assert f"Content-Length: {len(body)}".encode() in head
-    assert sent == body

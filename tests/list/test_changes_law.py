@@ -13,7 +13,6 @@ from email.utils import format_datetime
 from random import Random
 from typing import Any
 
-import pytest
 from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -241,26 +240,6 @@ def test_an_order_that_changes_is_an_error_or_no_loss(chance: Random, cap: int, 
     reading(books, read)
 
     assert merged == books.records
-
-
-def test_thousands_of_one_moment_come_once() -> None:
-    """In about as many requests as they have pages; the next run has none of them."""
-    count = 12_000
-    books = Books(Random(0))
-    books.stamp(count)
-    books.ticks += SECOND
-    books.stamp(3)
-
-    async def read(companies: Listing[Any]) -> tuple[int, int]:
-        merged: dict[int, Record] = {}
-        cursor, _ = await a_run(companies, merged, page_size=1000)
-        assert merged == books.records
-        requests = len(books.asked)
-        again: dict[int, Record] = {}
-        await a_run(companies, again, page_size=1000, cursor=cursor)
-        return requests, len(again)
-
-    assert reading(books, read) == (pytest.approx(count / 1000 + 4, abs=1), 0)
 
 
 def test_changes_come_in_pages_that_fit() -> None:

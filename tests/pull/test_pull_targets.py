@@ -172,15 +172,6 @@ async def test_a_database_that_lacks_rights(database: Place) -> None:
     await assert_agrees(books, place)
 
 
-async def test_a_database_that_is_not_there() -> None:
-    """Of another name, or at a port where nobody listens; without its password."""
-    async with serving(books_of("a")) as (_, client):
-        with pytest.raises(errors.PullError, match="cannot be reached") as error:
-            await client.pull(["invoices"], to="postgresql://me:secret@127.0.0.1:1/books")
-
-    assert "secret" not in str(error.value)
-
-
 # What users do
 
 

@@ -102,6 +102,18 @@ def test_nothing_is_lost(batches: Sequence[list[dict[str, str]]], floats: bool) 
             assert not left
 
 
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [(rb'"a\ud83d"', "a\ufffd"), (b'"a\xff"', "a\ufffd"), (b'"\xe2\x82"', "\ufffd")],
+)
+def test_what_is_no_text_is_replaced(broken: bytes, text: str) -> None:
+    """Half a surrogate pair and invalid UTF-8 spoil neither their record nor the others."""
+    found = table([b'{"x":"b"}', b'{"x":' + broken + b',"y":{"z":' + broken + b"}}"], {})
+
+    assert found["x"].to_pylist() == ["b", text]
+    assert "\ufffd" in json.loads(found["y"].to_pylist()[1])["z"]
+
+
 def test_rows_of_any_shape() -> None:
     """What is no object is kept as JSON text, and empty objects are rows, too."""
     found = table([b"[1]", b'{"x":1}', b"3"], {})

@@ -15,6 +15,8 @@ from typing import Any
 import aiohttp
 from attrs import define, field
 
+from tests.support.loops import until
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -109,9 +111,6 @@ async def browsing(address: str) -> AsyncIterator[Tab]:
 
 async def _endpoint(note: Path) -> str:
     """The address that the browser notes in its profile once it listens."""
-    for _ in range(600):
-        lines = note.read_text().split() if note.exists() else []
-        if len(lines) == 2:
-            return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-        await asyncio.sleep(0.05)
-    raise AssertionError("the browser did not start")
+    await until(lambda: note.exists() and len(note.read_text().split()) == 2)
+    port, path = note.read_text().split()
+    return f"ws://127.0.0.1:{port}{path}"

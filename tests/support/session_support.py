@@ -160,6 +160,19 @@ def in_turn(*replies: bytes) -> Connection:
     return serve
 
 
+def breaks_after(reply: bytes, *, hard: bool = False) -> Connection:
+    """Read the request, send *reply* and break the connection."""
+
+    async def serve(peer: Peer) -> None:
+        await peer.receive()
+        peer.write(reply)
+        await peer.writer.drain()
+        if hard:
+            peer.reset()
+
+    return serve
+
+
 def held() -> Connection:
     """Never answer."""
 

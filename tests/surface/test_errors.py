@@ -28,8 +28,7 @@ from integration_sdk.models import (
     Validation,
     ValidationItem,
 )
-from tests.support.session_support import KEY, Peer, error_body, raw_server, unused_port
-from tests.support.session_support import Connection as Serve
+from tests.support.session_support import KEY, breaks_after, error_body, raw_server, unused_port
 from tests.support.session_support import answer as answer_of
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
@@ -143,17 +142,6 @@ REFUSED = {
 }
 
 
-def once(reply: bytes) -> Serve:
-    """Answer with *reply* and close the connection."""
-
-    async def serve(peer: Peer) -> None:
-        await peer.receive()
-        peer.write(reply)
-        await peer.writer.drain()
-
-    return serve
-
-
 def books(client: Client) -> Connection:
     return client.company("c").connection("b")
 
@@ -185,7 +173,7 @@ async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
     content, kind = REPLIES[reply]
     in_doubt = reply in DOUBTFUL
     async with (
-        raw_server(once(content)) as server,
+        raw_server(breaks_after(content)) as server,
         Client(KEY, server.base_url, retry=None) as client,
         Client(KEY, server.base_url, retry=None) as other,  # which no gate holds back
     ):
@@ -229,7 +217,7 @@ async def test_a_push_that_cannot_be_read_in_full_still_has_its_key(odd: bytes) 
     """The caller can wait for it, in place of looking for it in a list."""
     body = b'{"pushOperationKey": "k", "companyId": "c", "status": "Pending", "data": {"a": %b}}'
     async with (
-        raw_server(once(answer_of(200, body % odd))) as server,
+        raw_server(breaks_after(answer_of(200, body % odd))) as server,
         Client(KEY, server.base_url) as client,
     ):
         operation = await books(client).push("invoices", {})

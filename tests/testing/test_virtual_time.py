@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk.testing import VirtualTimeStalled, run_virtual
+from tests.support.session_support import Peer, answer, in_turn, raw_server
 
 pytestmark = pytest.mark.virtual_time
 
@@ -23,38 +22,30 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.fixture
-async def echo() -> AsyncIterator[str]:
-    """A server that answers after ``?wait=`` seconds with as many bytes as ``?size=`` says."""
-
-    async def answer(request: web.Request) -> web.Response:
-        await asyncio.sleep(float(request.query.get("wait", "0")))
-        return web.Response(body=b"x" * int(request.query.get("size", "1")))
-
-    app = web.Application()
-    app.router.add_get("/", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    await runner.cleanup()
+async def late(peer: Peer) -> None:
+    await peer.receive()
+    await asyncio.sleep(10)
+    peer.write(answer())
 
 
-async def test_real_sockets_take_no_virtual_time(echo: str) -> None:
+async def test_real_sockets_take_no_virtual_time() -> None:
     """4 MB of body, 200 requests, and 200 connections at once, by name and by address, are all
     made before the clock moves.
     """
     connector, limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=10.5)
-    by_name = echo.replace("127.0.0.1", "localhost")
-    async with aiohttp.ClientSession(connector=connector, timeout=limit) as session:
-        for size in (0, 1, 4_000_000, *[100] * 200):
-            async with session.get(echo, params={"size": size}) as answer:
-                assert len(await answer.read()) == size
+    sizes = (0, 1, 4_000_000, *[100] * 200)
+    async with (
+        raw_server(in_turn(*(answer(body=bytes(size)) for size in sizes))) as server,
+        raw_server(late) as slow,
+        aiohttp.ClientSession(connector=connector, timeout=limit) as session,
+    ):
+        for size in sizes:
+            async with session.get(server.base_url) as got:
+                assert len(await got.read()) == size
         assert now() == 0
-        calls = [session.get(url, params={"wait": "10"}) for url in [echo, by_name] * 100]
-        for answer in await asyncio.gather(*calls):
-            answer.release()
+        by_name = slow.base_url.replace("127.0.0.1", "localhost")
+        for got in await asyncio.gather(*map(session.get, [slow.base_url, by_name] * 100)):
+            got.release()
 
     assert now() == 10
 
