@@ -396,6 +396,7 @@ class Coordinator:
             ConfigurationError: The push is not in doubt, or the arguments do not fit. With
                 *record*, also whatever `submit` raises, after the decision was recorded.
             JournalError: The decision could not be recorded and has no effect.
+            IntegrationError: Before "resend": because of which nothing is sent, as by `submit`.
             ClientClosed: The block was left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):

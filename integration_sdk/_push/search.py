@@ -26,7 +26,13 @@ from integration_sdk._push.push import Company, Live, Push, about
 from integration_sdk._push.table import DOUBTFUL, Event
 from integration_sdk._store.journal import Journal
 from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
-from integration_sdk.errors import ClientClosed, ConfigurationError, JournalError, StoreUnavailable
+from integration_sdk.errors import (
+    ClientClosed,
+    ConfigurationError,
+    JournalError,
+    StoreUnavailable,
+    fresh_copy,
+)
 from integration_sdk.models import PushOperation, PushRequest, PushStatus
 
 logger = logging.getLogger("integration_sdk.pushes")
@@ -234,6 +240,9 @@ class Search:
 
     async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         holder, live = self.holder, await self._in_doubt(intent)
+        holder.begin()  # what has refused all may have passed
+        if decision == "resend" and holder.stopped:
+            raise fresh_copy(holder.stopped)
         facts: dict[str, Any] = {"key": bind, "evidence": Evidence.CALLER} if bind else {}
         event = Event.FOUND if bind else Event.RESENT if decision == "resend" else Event.ABANDONED
         request = live.pushes[0].request if live.pushes else holder.request_of(live.row)

@@ -568,3 +568,15 @@ async def test_a_service_of_another_dialect_gets_no_replays() -> None:
     made = Counter(held.record["number"] for held in service.by_key.values())
     assert set(made.values()) == {1}
     assert statuses(outcomes).keys() <= {SUCCESS, IN_DOUBT}
+
+
+async def test_what_has_refused_all_may_have_passed_for_a_decision() -> None:
+    """A push that was resent is sent, as one that is submitted; or it stays in doubt."""
+    service = fated("swallowed", refusal(402, "Account expired"))
+    async with doubted(service, NUMBERED) as (pushes, push):
+        with pytest.raises(AccountExpired):
+            await pushes.submit(request(2))
+        again = await pushes.decide(str(push.intent), "resend")
+        assert (await again).status is SUCCESS
+
+    assert service.count("push") == 3

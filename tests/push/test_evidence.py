@@ -203,14 +203,17 @@ def test_what_proves_nothing_is_no_find(listed: list[PushOperation]) -> None:
     assert found(conclude(listed, row(), before=before)) is None
 
 
-def test_an_attachment_is_told_by_what_it_changed() -> None:
-    """And is no candidate of a record that was lost."""
+def test_an_attachment_may_be_another_file_of_its_record() -> None:
+    """It is found only as a sole writer's; and is no candidate of a record that was lost."""
     changes = [PushChange(type="AttachmentUploaded", record_ref=RecordRef(id="r-1"))]
     created = [PushChange(type="Created")]
     listed = [push("f", 5, changes=changes), push("a", 1, changes=created), OLD]
     attached = row(natural_key=None, content_type="multipart/form-data", record_id="r-1", id="file")
     said = conclude(listed, row(), attached)
-    assert (found(said), found(said, "file")) == ("a", "f")
+    assert (found(said), found(said, "file")) == ("a", None)
+    assert said["file"][0].candidates == ("f",)
+    before = conclude(listed, attached, exclusive=True)["file"][0]
+    assert found(conclude(listed, attached, exclusive=True, before=before), "file") == "f"
 
 
 def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
