@@ -251,14 +251,14 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
     async with aclosing(reading):
         while (values := await reading.turn()) is not None:
             results: list[Any] = []
-            reading.is_filling = True
+            reading.hold()
             while count := reading.left:
                 try:
                     results.extend(islice(values, count))
                 except Exception as error:  # a model's own code may raise anything
                     results.extend(reading.recovered(error))
                 await asyncio.sleep(0)
-            reading.is_filling = False
+            reading.held = None
             yield _page(reading.opened.page, results, str(reading.cursor))
 
 
@@ -266,13 +266,14 @@ async def _batches(reading: Reading, rows: int, numbers: Numbers) -> AsyncGenera
     from integration_sdk._records.columns import Kinds, batch  # noqa: PLC0415 - an extra
 
     kinds: Kinds = {}
-    waiting: list[bytes] = []
     async with aclosing(reading):
-        while await reading.turn() is not None:
-            while some := reading.take(rows - len(waiting)):
-                waiting += some
-                if len(waiting) == rows:
-                    yield await asyncio.to_thread(batch, waiting, kinds, numbers)
-                    waiting = []
-        if waiting:
-            yield await asyncio.to_thread(batch, waiting, kinds, numbers)
+        is_more = True
+        while is_more:
+            reading.hold()
+            items = await reading.several(rows)
+            is_more = len(items) == rows
+            built = await asyncio.to_thread(batch, items, kinds, numbers) if items else None
+            reading.held = None
+            if built is not None:
+                yield built
+            del items, built  # they would stay in memory beside the next ones

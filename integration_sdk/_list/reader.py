@@ -88,8 +88,8 @@ class Reading:
     """The current page."""
     query: str = field(init=False, default="")
     """The query of the current page."""
-    is_filling: bool = field(init=False, default=False)
-    """Whether items are collected into a page, which is not handed out yet."""
+    held: tuple[Cursor, int] | None = field(init=False, default=None)
+    """The place and the items handed out, while more are collected into a page or batch."""
     _items: Iterator[Raw] = field(init=False, default=iter(()))
     _done: int = field(
         init=False, default=Factory(lambda self: self.walk.start.done, takes_self=True)
@@ -121,21 +121,26 @@ class Reading:
         return int(min(length_hint(self._items), room, SLICE))
 
     @property
-    def _handed(self) -> int:
-        """Items of the current page that were handed out."""
-        return 0 if self.is_filling else self.taken
+    def _fit(self) -> int:
+        """Items that were taken, but for those that did not fit the model."""
+        return self._counts.items + self.taken - self._unfit
 
     @property
     def cursor(self) -> Cursor:
         """The place behind the last item that was handed out."""
+        if self.held is not None:
+            return self.held[0]
         if not self._counts.pages:
             return self.walk.start
-        done = self._done + self._handed
-        return self.walk.place(self.query, self._handed, self.opened, done)
+        return self.walk.place(self.query, self.taken, self.opened, self._done + self.taken)
 
     @property
     def report(self) -> ListReport:
-        return evolve(self._counts, items=self._counts.items + self._handed - self._unfit)
+        return evolve(self._counts, items=self._fit if self.held is None else self.held[1])
+
+    def hold(self) -> None:
+        """Note that what is taken from here on is not handed out yet, until `held` is None."""
+        self.held = self.cursor, self._fit
 
     # Reading
 
@@ -145,7 +150,7 @@ class Reading:
         Not a generator: if two are nested, and both are garbage at once, both are closed at once.
         """
         try:
-            is_full = self.report.items >= self.limit
+            is_full = self._fit >= self.limit
             if self.opened.problem is not None and not is_full:
                 raise self.opened.problem
             following = self.opened.following if self._counts.pages else self.walk.first()
@@ -188,6 +193,13 @@ class Reading:
         count = int(min(length_hint(self._items), room, most))
         return [bytes(raw) for raw in islice(self._items, count)]
 
+    async def several(self, count: int) -> list[bytes]:
+        """Return the next *count* items, undecoded; fewer at the end."""
+        items = self.take(count)
+        while len(items) < count and await self.turn() is not None:
+            items += self.take(count - len(items))
+        return items
+
     def recovered(self, error: Exception) -> list[Any]:
         """Return the item whose decoding raised *error* if only its text is broken.
 
@@ -226,7 +238,7 @@ class Reading:
         following = opened.following
         while self._ahead and (following is None or not same(self._ahead[0][0], following)):
             self._ahead.popleft()[1].cancel()
-        left = self.limit - self.report.items - len(opened.raws)
+        left = self.limit - self._fit - len(opened.raws)
         if following is None or left <= 0:
             self._more = iter(())
         elif not self._ahead:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from integration_sdk import Client, Priority
@@ -229,21 +230,30 @@ async def test_pages_that_a_link_passes_over_are_cancelled(serve: Serve) -> None
 # Errors
 
 
-@pytest.mark.parametrize("way", ["items", "pages"])
+@pytest.mark.parametrize("way", ["__aiter__", "pages", "raw", "arrow"])
 async def test_reading_goes_on_after_an_error(serve: Serve, way: str) -> None:
-    """The error carries a cursor, with which another iterator goes on; the same one is over."""
+    """The error carries a cursor, with which another iterator goes on; the same one is over.
+
+    It is behind what was handed out, not behind rows of a batch that is not full yet.
+    """
     service = Records(items=500, troubles={3: [500]})
     companies = await serve(service)
     pager = companies.list(prefetch=0)
-    reading: Any = aiter(pager) if way == "items" else pager.pages()
+    reading: Any = getattr(pager, way)(*([130] if way == "arrow" else []))
     read: list[Any] = []
 
     with pytest.raises(InternalServerError) as caught:
         async for handed in reading:
-            read += [handed] if way == "items" else handed.results
+            if way == "arrow":
+                read += handed.cast(pa.schema({"id": pa.int64()})).to_pylist()
+            elif way == "pages":
+                read += handed.results
+            else:
+                read.append(json.loads(handed) if way == "raw" else handed)
 
     assert [item async for item in reading] == []
     assert caught.value.cursor == pager.cursor
+    assert len(read) == pager.report.items == (130 if way == "arrow" else 200)
     assert read + await companies.list(cursor=pager.cursor).collect() == ids(range(500))
 
 
