@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from attrs import define
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -231,20 +230,10 @@ async def test_closing_ends_all_calls_at_once() -> None:
 # Cancelling
 
 
-@define
-class ToBeClosed(VirtualService):
-    """Says whether it was closed."""
-
-    is_closed: bool = False
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
 @pytest.mark.virtual_time
 async def test_closing_goes_through_though_it_is_cancelled() -> None:
     """A web service whose shutdown is cut short leaves no connection open."""
-    service = ToBeClosed(latency=1000)
+    service = VirtualService(latency=1000)
     session = virtual_session(service)
     call = asyncio.create_task(reply_of(session, read()))
     await asyncio.sleep(1)
@@ -350,7 +339,7 @@ async def test_a_forked_child_is_refused() -> None:
 
 async def test_a_session_that_nobody_closed_goes_with_its_last_reference() -> None:
     """The timer of its timeout, an hour perhaps, keeps neither it nor its connections."""
-    service = ToBeClosed(latency=0)
+    service = VirtualService(latency=0)
     session = virtual_session(service)
     await session.send(read(), CallOptions(timeout=3600))
 

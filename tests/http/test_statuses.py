@@ -7,7 +7,7 @@ import pytest
 from integration_sdk import RetryPolicy
 from integration_sdk._http import CallOptions, statuses
 from integration_sdk._http.requests import Phase, Request, Safety
-from integration_sdk._http.responses import Failure, Response, read_error
+from integration_sdk._http.responses import Response, read_error
 from integration_sdk._http.statuses import Meaning, Scope
 from integration_sdk._push.table import Event, SendResult, classify
 from tests.support.session_support import (
@@ -84,11 +84,11 @@ async def test_a_session_sends_again_what_the_table_says(request_: Request, is_o
     """Each status alike: again means again, and everything else is the caller's."""
     sent: dict[int, int] = {}
     for status in STATUSES:
-        body = error_body(status) if is_own else b"<html>"
-        service = Fixed(Response(status=status, body=body))
+        reply = Response(status=status, body=error_body(status) if is_own else b"<html>")
+        service = VirtualService(lambda *_, reply=reply: reply)
         session = virtual_session(service)
         await session.send(request_, CallOptions(retry=RetryPolicy(attempts=2, throttled_base=0)))
-        sent[status] = service.times
+        sent[status] = len(service.log)
 
     again = {
         status
@@ -112,18 +112,6 @@ def test_one_judgement_of_a_push(body: bytes) -> None:
         managed = classify(result, key_is_known=False)
         assert alone.in_doubt == ("may have been carried out" in str(alone))
         assert alone.in_doubt == (managed is Event.LOST), status
-
-
-class Fixed(VirtualService):
-    """Gives the same reply to every transmission."""
-
-    def __init__(self, reply: Response | Failure) -> None:
-        super().__init__()
-        self.reply, self.times = reply, 0
-
-    async def send(self, transmission: object, authorization: object) -> Response | Failure:
-        self.times += 1
-        return self.reply
 
 
 # Redirects are not followed; those that say that the address took nothing are refusals

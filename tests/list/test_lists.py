@@ -449,7 +449,7 @@ async def test_a_list_that_was_read_to_its_end_goes_on_with_what_was_added(serve
 # Leaving
 
 
-@pytest.mark.parametrize("by", ["cancellation", "garbage collector", "another thread"])
+@pytest.mark.parametrize("by", ["cancellation", "another thread"])
 async def test_a_reading_that_ends_leaves_no_task(serve: Serve, by: str) -> None:
     """Whatever ends it ends its requests; the cursor is still known."""
     asyncio.get_running_loop().set_debug(True)
@@ -466,13 +466,10 @@ async def test_a_reading_that_ends_leaves_no_task(serve: Serve, by: str) -> None
         await asyncio.sleep(1)
         reader.cancel()
         assert isinstance(*await asyncio.gather(reader, return_exceptions=True), CancelledError)
-    elif by == "another thread":
+    else:
         thread = threading.Thread(target=kept.clear)
         thread.start()
         thread.join()
-    else:
-        kept.clear()
-        gc.collect()
     await settle()
 
     assert not others()

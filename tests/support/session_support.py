@@ -216,7 +216,7 @@ async def serving(serve: Connection, **settings: Any) -> AsyncIterator[tuple[Raw
 # A service in virtual time
 
 
-Verdict = tuple[int, dict[str, str]] | Failure | None
+Verdict = tuple[int, dict[str, str]] | Response | Failure | None
 Rule = Callable[["VirtualService", Request, float], Verdict]
 
 
@@ -227,18 +227,20 @@ class VirtualService:
     Attributes:
         latency: Seconds that a success takes; a refusal takes a tenth of it.
         log: (time of arrival, status, request) of each transmission; status 0 for none.
+        is_closed: Whether it was closed.
     """
 
     rule: Rule = lambda service, request, now: None
     latency: float = 0.05
     in_flight: int = 0
     log: list[tuple[float, int, Request]] = field(factory=list)
+    is_closed: bool = False
 
     def open(self) -> None:
         """Nothing to open."""
 
     async def close(self) -> None:
-        """Nothing to close."""
+        self.is_closed = True
 
     async def send(self, transmission: Attempt, authorization: Hidden) -> Response | Failure:
         now = asyncio.get_running_loop().time()
@@ -249,11 +251,13 @@ class VirtualService:
             status = 200 if verdict is None else 0
             if isinstance(verdict, tuple):
                 status = verdict[0]
+            elif isinstance(verdict, Response):
+                status = verdict.status
             self.log.append((now, status, transmission.request))
             await asyncio.sleep(self.latency if verdict is None else self.latency / 10)
         finally:
             self.in_flight -= 1
-        if isinstance(verdict, Failure):
+        if isinstance(verdict, Response | Failure):
             return verdict
         headers = verdict[1] if verdict is not None else {}
         body = b"{}" if status == 200 else error_body(status)

