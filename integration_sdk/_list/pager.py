@@ -138,13 +138,19 @@ class Pager(Generic[T_co]):
         raise NotFound("This list is empty: one() needs an item; first() gives None instead")
 
     async def collect(self, limit: int | None = None) -> list[T_co]:
-        """Return all items, or the first *limit* of them. They must fit into memory."""
+        """Return all items, or the first *limit* of them. They must fit into memory.
+
+        After an error the cursor is where this began.
+        """
         if limit is not None:
             whole_number("limit", limit, 0, 2**63)
         items: list[T_co] = []
-        async with aclosing(_pages(self._read(limit=limit))) as pages:
+        reading = self._read(limit=limit)
+        reading.hold()
+        async with aclosing(_pages(reading)) as pages:
             async for page in pages:
                 items += page.results
+        reading.held = None
         return items
 
     # Where it is
@@ -251,6 +257,7 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
     async with aclosing(reading):
         while (values := await reading.turn()) is not None:
             results: list[Any] = []
+            held = reading.held
             reading.hold()
             while count := reading.left:
                 try:
@@ -258,7 +265,7 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
                 except Exception as error:  # a model's own code may raise anything
                     results.extend(reading.recovered(error))
                 await asyncio.sleep(0)
-            reading.held = None
+            reading.held = held
             yield _page(reading.opened.page, results, str(reading.cursor))
 
 

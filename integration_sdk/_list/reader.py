@@ -140,7 +140,7 @@ class Reading:
 
     def hold(self) -> None:
         """Note that what is taken from here on is not handed out yet, until `held` is None."""
-        self.held = self.cursor, self._fit
+        self.held = self.held or (self.cursor, self._fit)
 
     # Reading
 

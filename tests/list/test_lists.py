@@ -257,6 +257,20 @@ async def test_reading_goes_on_after_an_error(serve: Serve, way: str) -> None:
     assert read + await companies.list(cursor=pager.cursor).collect() == ids(range(500))
 
 
+async def test_a_collection_that_fails_begins_again(serve: Serve) -> None:
+    """None of its items was received, so the cursor is where it began."""
+    companies = await serve(Records(items=500, troubles={4: [500]}))
+    start = companies.list()
+    assert await start.collect(150) == ids(range(150))
+    pager = companies.list(cursor=start.cursor)
+
+    with pytest.raises(InternalServerError) as caught:
+        await pager.collect()
+
+    assert (caught.value.cursor, pager.report.items) == (pager.cursor, 0)
+    assert await companies.list(cursor=pager.cursor).collect() == ids(range(150, 500))
+
+
 @pytest.mark.parametrize("prefetch", [0, 4])
 @pytest.mark.parametrize("trouble", [400, 404, 429, 500, 503, 504, None])
 async def test_a_page_has_the_attempts_of_any_call(
