@@ -27,6 +27,7 @@ MOST_EMPTY: Final = 1_000
 _NUMBER: Final = re.compile(r"(?:^|(?<=&))page=(\d{1,18})(?=&|$)")
 _SIZE: Final = re.compile(r"(?:^|(?<=&))pageSize=(\d{1,4})(?=&|$)")
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
+SHORT: Final = b"short"
 _PLACE: Final = frozenset({"page", "pageSize"})
 
 
@@ -41,7 +42,8 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
         query: Of the page that holds the next item; of a list of changes, the moment.
         skip: Items of that page that were handed out.
         done: Items handed out so far, earlier runs included.
-        marks: Of changes: hashes, 8 bytes each, of what was handed out from the moment on.
+        marks: Of changes: hashes, 8 bytes each, of what was handed out from the moment on. Of
+            links: `SHORT` within a page that was not full.
     """
 
     of: str
@@ -106,9 +108,11 @@ def same(one: str, other: str) -> bool:
 
 
 def in_smaller_pages(place: Cursor, size: int) -> Cursor | None:
-    """Return *place* in pages of *size*; None unless all pages before it were full."""
+    """Return *place* in pages of *size*; None unless all pages up to it were full."""
     number, own = number_in(place.query), size_in(place.query)
-    if number is None or not 0 < size < own or (number - 1) * own + place.skip != place.done:
+    if number is None or not 0 < size < own or place.marks == SHORT:
+        return None
+    if (number - 1) * own + place.skip != place.done:
         return None
     query = _numbered(_SIZE.sub(f"pageSize={size}", place.query), place.done // size + 1)
     return msgspec.structs.replace(place, query=query, skip=place.done % size)
@@ -228,7 +232,7 @@ class Links:
         """Return the page of half the size that holds the item behind the first *done*."""
         place = self.start
         if query != place.query:
-            place = msgspec.structs.replace(place, query=query, skip=0, done=done)
+            place = Cursor(place.of, query, 0, done)
         fewer = in_smaller_pages(place, size_in(query) // 2)
         if fewer is not None:
             self.start = fewer
@@ -238,4 +242,6 @@ class Links:
         """Return the place behind the first *taken* items of a page, of *done* in all."""
         if taken == len(opened.raws) and opened.following is not None:
             return Cursor(self.start.of, opened.following, 0, done)
-        return Cursor(self.start.of, query, len(opened.page.raws) - len(opened.raws) + taken, done)
+        count = len(opened.page.raws)
+        marks = SHORT if count < size_in(query) else b""
+        return Cursor(self.start.of, query, count - len(opened.raws) + taken, done, marks)
