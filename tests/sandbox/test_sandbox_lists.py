@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import operator
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.sandbox_support import DELIVERY, Http, serving
 
@@ -70,35 +66,6 @@ async def test_a_query_means_what_it_says() -> None:
     assert [text for text in MATCHES if hits[text] != 1] == []
     assert [text for text in MISSES if hits[text] != 0] == []
     assert [text for text in BAD if hits[text] != -400] == []
-
-
-SIGNS = {"=": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt}
-terms = st.tuples(st.sampled_from("ab"), st.sampled_from(sorted(SIGNS)), st.integers(-3, 3))
-GROUPS = st.lists(st.lists(terms, min_size=1, max_size=3), min_size=1, max_size=3)
-
-
-def test_any_of_all_of_is_read_as_written() -> None:
-    """A disjunction of conjunctions, with or without braces, finds what plain logic does."""
-    rows: list[dict[str, Any]] = [
-        {"id": f"{a}/{b}", "a": a, "b": b} for a in range(-3, 4) for b in range(-3, 4)
-    ]
-    with asyncio.Runner() as loop:
-        service = serving(companies=1, records={"invoices": rows})
-        http = loop.run(service.__aenter__())
-
-        @given(GROUPS)
-        def check(groups: list[list[tuple[str, str, int]]]) -> None:
-            expected = sum(
-                any(all(SIGNS[sign](row[n], value) for n, sign, value in group) for group in groups)
-                for row in rows
-            )
-            parts = ["&&".join(f"{n}{sign}{value}" for n, sign, value in group) for group in groups]
-            assert loop.run(found(http, "||".join(parts))) == expected
-            braced = " || ".join(f"{{ {part} }}" for part in parts)
-            assert loop.run(found(http, braced)) == expected
-
-        check()
-        loop.run(service.__aexit__(None, None, None))
 
 
 async def test_every_list_takes_a_query_and_knows_its_names() -> None:

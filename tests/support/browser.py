@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from attrs import define, field
@@ -36,15 +37,13 @@ class Tab:
     """
 
     socket: aiohttp.ClientWebSocketResponse
-    session: str = ""
     complaints: list[str] = field(factory=list)
     _ids: count[int] = field(factory=count)
 
     async def command(self, method: str, **params: Any) -> Any:
         """Send a command and return its result."""
         number = next(self._ids)
-        message = {"id": number, "method": method, "params": params}
-        await self.socket.send_json(message | ({"sessionId": self.session} if self.session else {}))
+        await self.socket.send_json({"id": number, "method": method, "params": params})
         while True:
             said = await self.socket.receive_json()
             if said.get("id") == number:
@@ -52,18 +51,6 @@ class Tab:
                 return said["result"]
             if said.get("method") in {"Runtime.exceptionThrown", "Log.entryAdded"}:
                 self.complaints.append(json.dumps(said["params"]))
-
-    async def open(self, address: str) -> None:
-        """Open a tab on *address*."""
-        target = (await self.command("Target.createTarget", url="about:blank"))["targetId"]
-        attached = await self.command("Target.attachToTarget", targetId=target, flatten=True)
-        self.session = attached["sessionId"]
-        await self.command("Runtime.enable")
-        await self.command("Log.enable")
-        await self.command("Page.navigate", url=address)
-        await self.until(
-            f"location.href === {json.dumps(address)} && document.readyState === 'complete'"
-        )
 
     async def run(self, script: str) -> Any:
         """What the expression *script* gives."""
@@ -96,21 +83,23 @@ async def browsing(address: str) -> AsyncIterator[Tab]:
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            endpoint = await _endpoint(Path(profile) / "DevToolsActivePort")
-            async with aiohttp.ClientSession() as http, http.ws_connect(endpoint) as socket:
+            async with (
+                aiohttp.ClientSession() as http,
+                http.ws_connect(await _opened(http, Path(profile), address)) as socket,
+            ):
                 tab = Tab(socket)
-                await tab.open(address)
+                await tab.command("Runtime.enable")
+                await tab.command("Log.enable")
                 yield tab
-                tab.session = ""
-                await tab.command("Browser.close")
         finally:
-            if process.returncode is None:
-                process.terminate()
+            process.terminate()
             await process.wait()
 
 
-async def _endpoint(note: Path) -> str:
-    """The address that the browser notes in its profile once it listens."""
+async def _opened(http: aiohttp.ClientSession, profile: Path, address: str) -> str:
+    """Open a tab, at the port that the browser notes in its profile; return where to drive it."""
+    note = profile / "DevToolsActivePort"
     await until(lambda: note.exists() and len(note.read_text().split()) == 2)
-    port, path = note.read_text().split()
-    return f"ws://127.0.0.1:{port}{path}"
+    port, _ = note.read_text().split()
+    async with http.put(f"http://127.0.0.1:{port}/json/new?{quote(address)}") as answer:
+        return str((await answer.json())["webSocketDebuggerUrl"])
