@@ -153,8 +153,14 @@ class Pull:
             if not self._is_below_connection(data_type):
                 self._context.dialect.data_name(data_type, below="company")
         chosen = [companies[one] for one in options.companies or companies]
-        finding = [self._units_of(one, type_) for type_ in options.data_types for one in chosen]
-        self._units = list(chain.from_iterable(await asyncio.gather(*finding)))
+        pairs = [(one, type_) for type_ in options.data_types for one in chosen]
+        finding = [asyncio.create_task(self._units_of(*pair)) for pair in pairs]
+        try:
+            self._units = list(chain.from_iterable(await asyncio.gather(*finding)))
+        finally:
+            for task in finding:
+                task.cancel()
+            await asyncio.gather(*finding, return_exceptions=True)
 
     async def _units_of(self, company: dict[str, Any], data_type: str) -> list[Unit]:
         """Return a unit for the company, or for each of its connections, or of their accounts."""

@@ -278,3 +278,17 @@ async def test_leaving_the_loop_stops_the_pull(place: Place) -> None:
 
         assert receipt.rows < 10_000
         await assert_agrees(books, place)
+
+
+async def test_a_pull_that_cannot_begin_leaves_no_task(tmp_path: Path) -> None:
+    """An account that has ended is not asked for the connections of all its companies."""
+    books: Any = {f"c{number}": {} for number in range(200)}
+    async with serving(books) as (service, client):
+        service.odd = lambda request: answer(402) if "connections" in request.path else None
+
+        with pytest.raises(errors.PaymentRequired):
+            await client.pull(["transfers"], to=tmp_path / "out")
+        asked = len(service.log)
+        await asyncio.sleep(0.5)
+
+        assert len(service.log) <= asked + 20  # those that were on their way
