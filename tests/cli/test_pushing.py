@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import frozen
 
 from integration_sdk.sandbox import Connection, Sandbox
 from tests.support.cli_support import here, invoice, posts, pushed, resumed, to, written
+from tests.support.sandbox_support import turned
 
 pytestmark = pytest.mark.virtual_time
 GOOD = [json.dumps(invoice(number)) for number in range(4)]
@@ -148,13 +148,7 @@ async def test_a_refusal_that_is_not_about_the_record_stops_the_reading(
 # With a journal, again
 
 
-def backwards(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: backwards(value[name]) for name in reversed(value)}
-    return [backwards(one) for one in value] if isinstance(value, list) else value
-
-
-MOVED = [invoice(3), backwards(invoice(1)), invoice(0), invoice(2)]
+MOVED = [invoice(3), turned(invoice(1)), invoice(0), invoice(2)]
 OTHER = invoice(1) | {"dueDate": "2025-01-01"}
 AGAIN: dict[str, tuple[list[object], tuple[str, ...], dict[int, str], int]] = {
     "the same": ([invoice(0), invoice(1)], (), {1: "SUCCESS", 2: "SUCCESS"}, 0),

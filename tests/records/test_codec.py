@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from integration_sdk._records import codec, shapes
 from integration_sdk.errors import MalformedResponse
 from integration_sdk.models import ErrorBody, PushOperation, PushStatus
+from tests.support.sandbox_support import turned
 
 OPERATION: dict[str, Any] = {
     "pushOperationKey": "0b5e2a0c-0000-4000-8000-000000000001",
@@ -191,13 +192,6 @@ def test_an_odd_detail_of_an_error_body_is_kept_as_it_came(odd: dict[str, Any]) 
 
 
 # JSON
-
-
-def turned(value: Any) -> Any:
-    """Return *value* with the members of each object the other way round."""
-    if isinstance(value, dict):
-        return {name: turned(value[name]) for name in reversed(value)}
-    return [turned(one) for one in value] if isinstance(value, list) else value
 
 
 @given(st.dictionaries(st.text("ab"), JSON, max_size=4))

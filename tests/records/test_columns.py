@@ -122,10 +122,8 @@ def test_rows_of_any_shape() -> None:
     assert table([b"{}", b"{}"], {}).num_rows == 2
 
 
-def test_many_fields_and_keys() -> None:
-    """2,000 fields are 2,000 columns; an object's keys are none, so that cost does not grow."""
-    assert table([json.dumps({f"f{n}": n for n in range(2_000)}).encode()], {}).num_columns == 2_000
-
+def test_the_keys_of_an_object_are_no_columns() -> None:
+    """So cost does not grow with them."""
     found = table([b'{"x":{"k%d":1}}' % n for n in range(2_000)], {})
     assert found.column_names == ["x"]
     assert found["x"][7].as_py() == '{"k7":1}'

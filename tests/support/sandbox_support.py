@@ -29,6 +29,13 @@ DELIVERY: dict[str, Any] = {
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+def turned(value: Any) -> Any:
+    """Return *value* with the members of each object the other way round."""
+    if isinstance(value, dict):
+        return {name: turned(value[name]) for name in reversed(value)}
+    return [turned(one) for one in value] if isinstance(value, list) else value
+
+
 @frozen
 class Reply:
     """What came back."""

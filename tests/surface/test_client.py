@@ -298,18 +298,6 @@ async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, clien
     assert spelt.target == "/companies?b=true&c=1&c=2.5&d=2022-01-31&e=Success"
 
 
-async def test_a_derived_client_shares_all_but_its_settings(
-    sandbox: Sandbox, client: Client
-) -> None:
-    """And leaving it closes nothing."""
-    sandbox.faults.latency(0.3)
-    async with client.with_options(timeout=0.05) as impatient:
-        with pytest.raises(errors.TransportError, match=r"0\.05"):
-            await impatient.companies.list()
-
-    assert (await client.companies.list()).total_results == 2
-
-
 async def test_closing_a_client_ends_the_waits_of_those_derived_from_it(
     sandbox: Sandbox, client: Client
 ) -> None:

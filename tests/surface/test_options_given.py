@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from integration_sdk import Client, Listing
+from integration_sdk import Client, Listing, RetryPolicy
 from integration_sdk._http import CallOptions
 from integration_sdk._options_given import (
     ConnectionOptions,
@@ -90,6 +90,10 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ConnectionOptions, {"ssl": None}, "ssl must be an ssl.SSLContext, True or False"),
     (ConnectionOptions, {"connector": 7}, "connector must be an aiohttp connector"),
     (CallOptions, {"retry": 0}, "retry must be a RetryPolicy"),
+    *((RetryPolicy, {"attempts": odd}, "attempts must be") for odd in (0, 2.5, True)),
+    (RetryPolicy, {"base": -1}, "base must be"),
+    (RetryPolicy, {"throttled_base": -0.1}, "throttled_base must be"),
+    (RetryPolicy, {"cap": math.nan}, "cap must be"),
 ]
 
 

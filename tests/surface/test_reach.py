@@ -304,10 +304,11 @@ async def test_files_of_a_record_are_listed_read_and_deleted(integration_client:
 
 
 async def test_headers_are_sent_with_the_calls_of_a_derived_client() -> None:
-    """And with those of no other; those that the SDK sends itself are refused."""
+    """And with those of no other, which stays open; those that the SDK sends itself are refused."""
     asked = service()
     async with asked.client() as client:
-        await client.with_options(headers={"X-Trace": "1"}).companies.list()
+        async with client.with_options(headers={"X-Trace": "1"}) as traced:
+            await traced.companies.list()
         await client.companies.list()
         for odd in ("Authorization", "content-type", "Host", ""):
             with pytest.raises(errors.ConfigurationError):
