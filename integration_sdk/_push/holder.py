@@ -536,7 +536,9 @@ class Holder:
         row = live.row
         is_unsent = row.state is State.QUEUED and not row.ghosts
         is_kept = is_unsent and row.version >= 0 and self.journal is not None
-        if is_kept and live.is_own and not (self.over or isinstance(error, JournalError)):
+        is_resent = row.state is State.QUEUED and row.ghosts > 0
+        withdraws = live.is_own and not (self.over or isinstance(error, JournalError))
+        if withdraws and (is_kept or is_resent):
             self.start(self._withdraw(live, row, error, unsent))
             return
         goes_on = row.key is not None or is_kept
@@ -562,6 +564,9 @@ class Holder:
                 return
         except JournalError as problem:
             unsent, error = OutcomeStatus.PENDING, problem  # a later run sends it
+        if live.row.state is State.DOUBT:  # of an earlier transmission
+            self.go_on(live)
+            return
         self.drop(live)
         for push in [*live.pushes]:
             self.fail(push, unsent, error)

@@ -21,7 +21,7 @@ leaves, and everything that happens to it is an `Event`, one step of `TABLE`::
 
 ``ghosts`` counts the transmissions whose push has not been identified: one more with each that is
 sent, one less with an answer of its own, a refusal or a find. A row with ghosts is a rival for the
-evidence about others, whatever its state; and it is not called refused, since a push may exist.
+evidence about others, whatever its state; and it is not called unsent, since a push may exist.
 """
 
 from collections.abc import Mapping
@@ -124,7 +124,7 @@ def after(row: Row, event: Event, **facts: Any) -> Row:
     facts["ghosts"] = ghosts = row.ghosts + change
     if event is Event.RESENT:
         facts = {**_ANEW, "earlier": (*row.earlier, row.as_attempt()), **facts}
-    elif event is Event.REFUSED and ghosts:
+    elif event in {Event.REFUSED, Event.WITHDRAWN} and ghosts:
         state = State.DOUBT  # an earlier transmission may own a push
     elif event in _RESULTS:
         facts["result"] = _RESULTS[event]

@@ -104,7 +104,7 @@ _NEW: Final = """
 _UPDATE: Final = f"""
     UPDATE pushes SET company = new.company, key = new.key, state = new.state,
         ghosts = new.ghosts, holder = new.holder, version = new.version,
-        document = new.document, payload = new.payload
+        document = new.document, payload = new.payload, claim = NULL
     FROM ({_NEW}) AS new
     WHERE pushes.scope = $2 AND pushes.id = new.id
         AND NOT EXISTS (SELECT 1 FROM pushes AS other
@@ -142,7 +142,7 @@ class Texts(NamedTuple):
         INSERT INTO earlier_keys SELECT value ->> 'key', $2, value ->> 'id'
         FROM {each}($1) AS one WHERE true ON CONFLICT DO NOTHING"""
     # scope, holder, name of the claim -> rows
-    # The answer may be lost: the same claim, made again, has the same rows.
+    # The answer may be lost: the same claim, made again, has the rows that nobody wrote since.
     claim: str = f"""
         UPDATE pushes SET holder = $2, version = version + 1, claim = $3 WHERE number IN (
             SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND (claim = $3

@@ -54,7 +54,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a refusal of the second transmission settles the first": Fault(
         "_push/table.py",
-        "event is Event.REFUSED and ghosts",
+        "event in {Event.REFUSED, Event.WITHDRAWN} and ghosts",
         "False",
         "push_table doubts",
         "after",

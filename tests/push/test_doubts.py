@@ -570,6 +570,22 @@ async def test_a_service_of_another_dialect_gets_no_replays() -> None:
     assert statuses(outcomes).keys() <= {SUCCESS, IN_DOUBT}
 
 
+@pytest.mark.parametrize("has_journal", [True, False])
+async def test_a_push_that_gets_no_turn_to_be_resent_stays_in_doubt(*, has_journal: bool) -> None:
+    """It is searched for, and can be decided about again."""
+    service = fated("swallowed", refusal(429, Retry_After=3600))
+    options: dict[str, Any] = {"journal": Journal() if has_journal else None, "max_pause": 10.0}
+    async with doubted(service, NUMBERED, **options) as (pushes, push):
+        with pytest.raises(TooManyRequests):
+            await pushes.submit(SECOND)
+        again = await pushes.decide(str(push.intent), "resend")
+        assert (await again).status is IN_DOUBT
+        assert [one.intent for one in pushes.in_doubt] == [push.intent]
+        await asyncio.sleep(4000)
+        again = await pushes.decide(str(push.intent), "resend")
+        assert (await again).status is SUCCESS
+
+
 async def test_what_has_refused_all_may_have_passed_for_a_decision() -> None:
     """A push that was resent is sent, as one that is submitted; or it stays in doubt."""
     service = fated("swallowed", refusal(402, "Account expired"))

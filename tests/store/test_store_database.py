@@ -142,6 +142,22 @@ async def test_claim_whose_answer_is_lost_is_made_once(line: Line) -> None:
         assert await journal.write(sending) is sending
 
 
+async def test_claim_that_is_made_again_takes_nothing_that_was_written_since(line: Line) -> None:
+    """A caller has met the row before the claim could be repeated, and it is being sent."""
+    async with worker(line.url) as gone:
+        await gone.write(one := row(1, gone))
+    async with worker(line.url, patience=0) as journal:
+        await journal.owners(["key"])
+        line.lose_answers, line.that_hold = 1, b"UPDATE 1"
+        with pytest.raises(StoreUnavailable):
+            await journal.claim()
+        (met,) = await journal.rows(ids=[one.id])
+        await journal.write(sending := met.next(State.SENDING))
+
+        assert await journal.claim() == []
+        assert await journal.rows(ids=[one.id]) == [sending]
+
+
 async def test_connections_that_are_cut_cost_nothing(url: str) -> None:
     """Whatever they were doing, it is done again; no error of the driver gets through."""
     async with worker(url) as journal, worker(url) as other:
