@@ -52,12 +52,19 @@ class FixedRate:
 
     per_second: float
     _cells: CellRate = field(init=False, factory=CellRate)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+    _line: asyncio.Lock = field(init=False, factory=asyncio.Lock)
 
     async def acquire(self) -> None:
-        now, burst = asyncio.get_running_loop().time(), 1 + SLACK * self.per_second
-        at = self._cells.reserve(1, now, interval=1 / self.per_second, burst=burst)
-        if at > now:
-            await asyncio.sleep(at - now)
+        loop, burst = asyncio.get_running_loop(), 1 + SLACK * self.per_second
+        if loop is not self._loop:
+            self._loop, self._line = loop, asyncio.Lock()
+        interval = 1 / self.per_second
+        async with self._line:  # a call that is cancelled in line has taken nothing
+            wait = self._cells.wait(loop.time(), interval=interval, burst=burst)
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._cells.reserve(1, loop.time(), interval=interval, burst=burst)
 
     def paused(self, seconds: float) -> None:
         """Do nothing: the client's own gate is closed, so no call asks."""

@@ -334,6 +334,20 @@ async def test_a_fixed_rate_is_kept() -> None:
     assert 3.8 <= now() <= 4.1
 
 
+async def test_calls_that_are_cancelled_take_nothing_of_a_fixed_rate() -> None:
+    """Those that come after them wait for their own turn, not for that of a hundred others."""
+    session = virtual_session(VirtualService(latency=0.01), rate=2)
+    calls = [asyncio.create_task(session.send(read(), CallOptions())) for _ in range(100)]
+    await asyncio.sleep(1.1)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+
+    await session.send(read(), CallOptions())
+
+    assert now() < 2
+
+
 async def test_no_pause_that_cannot_fit() -> None:
     """A failure close to the deadline is told at once, not slept over first."""
     service = VirtualService(lambda *_: LOST, latency=10)
