@@ -18,10 +18,9 @@ import pytest
 
 import integration_sdk
 from tests.support.postgres import fetch
-from tests.support.pull_support import STAMP, Place, Record, invoices, serving, stamped
+from tests.support.pull_support import STAMP, Place, Record, serving, stamped
 
 GUIDE = (Path(integration_sdk.__file__).parent / "docs/guides/pull.md").read_text()
-TYPES = ["invoices", "bills", "customers"]
 ODD = [
     *("8.0", "20", "0.1234567890123456789", "1.0823456789012345", "1e-06", "1E5", "1e400", "-0"),
     *("12345678901234567890123", "1e-30", "true", "false", "null", "[]", "{}", '""', '"00123"'),
@@ -183,26 +182,3 @@ async def test_a_bad_record_stops_nobody(place: Place) -> None:
     if place.format == "ndjson":
         query = f"SELECT * FROM read_ndjson('{place.to}/invoices/**/part-*')"
         assert len(duckdb.connect().execute(query).fetchall()) == 6
-
-
-@pytest.mark.parametrize("place", ["parquet", "duckdb", "postgres"], indirect=True)
-async def test_columns_of_many_types_at_once(place: Place) -> None:
-    """Units that learn at once lose nothing, and agree on the kind of a column."""
-    books: Any = {
-        f"c{n}": {
-            type_: [row | {f"own{n}": n, "shared": n if n % 2 else "text"} for row in invoices(3)]
-            for type_ in TYPES
-        }
-        for n in range(6)
-    }
-    async with serving(books) as (_, client):
-        receipt = await client.pull(TYPES, **place.options)
-
-    assert receipt.errors == []
-    for type_ in TYPES:
-        for row in await place.rows(type_):
-            number = int(row["company"][1:])
-            assert row[f"own{number}"] == number
-            text = row.get("shared__json")
-            shared = json.loads(text) if text else row["shared"]
-            assert shared == (number if number % 2 else "text")
