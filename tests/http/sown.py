@@ -28,6 +28,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "two probes at once": Fault(
         "_http/limits.py", "now + PROBE_PATIENCE", "now", "throttle throttle_crowd", "Lane.sent"
     ),
+    "a cancelled call has its turn": Fault(
+        "_http/open_session.py", "self.limiter.unused(call, now)", "None", "session_calls",
+        "OpenSession._let_through",
+    ),
     "no fair turn": Fault(
         "_http/limiter.py", "self._turns % FAIR_TURN == FAIR_TURN - 1", "self._turns < 0",
         "throttle", "Limiter._next",

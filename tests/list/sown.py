@@ -43,6 +43,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "_list/reader.py", "not same(self._ahead[0][0], following)", "False", "lists",
         "Reading._aim",
     ),
+    "a cursor is behind rows that nobody has": Fault(
+        "_list/reader.py", "self.held or (self.cursor, self._fit)", "None", "lists", "Reading.hold"
+    ),
     "a large page of nested items is split at once": Fault(
         "_list/page.py", "end + first", "end + b'{'", "lists", "_split"
     ),
