@@ -74,7 +74,8 @@ class Holder:
     journal: None to keep no record. *buried*, *owned*: What it would say of rows that are done.
     pump, seek, beat: Sends what is queued; searches for what is doubtful; says to other workers
         that this one is alive.
-    elsewhere: Pushes that callers here wait for and another worker holds, by id.
+    elsewhere: Pushes that callers here wait for and another worker holds, by id and by the hash of
+        the record, which may be corrected there.
     waiting: Number of pushes that the service has not answered; *room* is set when that changes.
     runs: For each run that still pulls, a function that stops it with an error.
     stopped: The error because of which nothing is sent; None while sending.
@@ -95,7 +96,7 @@ class Holder:
     keys: dict[str, Live] = Factory(dict)
     references: dict[str, Live] = Factory(dict)
     companies: dict[str, Company] = Factory(dict)
-    elsewhere: dict[str, list[Push]] = Factory(dict)
+    elsewhere: dict[tuple[str, str], list[Push]] = Factory(dict)
     buried: list[Row] = Factory(list)
     owned: OrderedDict[str, None] = Factory(OrderedDict)
     recovered: list[Push] = Factory(list)
@@ -273,7 +274,7 @@ class Holder:
                     self.fail(push, OutcomeStatus.INVALID, error)
                 return
             if held or not is_next:
-                self.join(found, live.pushes)
+                self.join(held.row if held else found, live.pushes)
                 return
             record = outcomes.of_the_record(row)
             new = after(found, Event.RESENT, attempts=0, decision=None, **record)
@@ -288,7 +289,7 @@ class Holder:
         """Let go of a push that another worker has taken further; wait for it with the others."""
         self.drop(live)
         pushes, live.pushes = live.pushes, []  # its next step may be refused as well
-        self.join(found, pushes)
+        self.join(found.as_of(live.row.payload_hash), pushes)
 
     def note(self, live: Live, event: Event, **facts: Any) -> None:
         """Move a row on as it has happened, and record that without waiting for it."""
@@ -301,14 +302,15 @@ class Holder:
         is_mine = self.journal is not None and found.holder == self.journal.holder
         for push in pushes:
             push.intent = found.id
-        if (held := self.live.get(found.id)) is not None:
+        held = None if found.is_done else self.live.get(found.id)
+        if held is not None:
             self._join_live(held, pushes)
         elif found.is_done or (found.state is State.DOUBT and not is_mine):
             self.report(found, pushes)
         elif is_mine:
             self.adopt(found, pushes)
         else:
-            self.elsewhere.setdefault(found.id, []).extend(pushes)
+            self.elsewhere.setdefault((found.id, found.payload_hash), []).extend(pushes)
 
     def _join_live(self, live: Live, pushes: list[Push]) -> None:
         is_looked_for = any(push.outcome is None for push in live.pushes)
@@ -423,10 +425,11 @@ class Holder:
             live.pushes.remove(push)
             if self.journal is None and not live.pushes:
                 self.drop(live)
-        elif (others := self.elsewhere.get(push.intent or "")) is not None:
-            others.remove(push)
-            if not others:
-                del self.elsewhere[str(push.intent)]
+        for row, others in list(self.elsewhere.items()):
+            if push in others:
+                others.remove(push)
+                if not others:
+                    del self.elsewhere[row]
         name = f"{outcomes.name_of(push.request)} (push {push.key})"
         error = outcomes.wait_expired(name, waited, operation=push.operation, trouble=trouble)
         self.fail(push, OutcomeStatus.PENDING, error)

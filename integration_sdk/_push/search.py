@@ -411,18 +411,22 @@ class Workers:
         holder = self.holder
         while not (holder.stopped or holder.closing) and (rows := await journal.claim()):
             for row in rows:
-                holder.adopt(row, holder.elsewhere.pop(row.id, []))
+                for name in [one for one in holder.elsewhere if one[0] == row.id]:
+                    holder.join(row.as_of(name[1]), holder.elsewhere.pop(name))
+                holder.adopt(row)
 
     async def _look_elsewhere(self, journal: Journal) -> None:
         """Look at pushes that another worker holds and callers here wait for."""
         elsewhere = self.holder.elsewhere
-        for row in await journal.rows(ids=list(elsewhere)):
-            for push in elsewhere.get(row.id, ()):
-                if row.key is not None and push.key is None:
+        found = {row.id: row for row in await journal.rows(ids=[name for name, _ in elsewhere])}
+        for name in [one for one in elsewhere if one[0] in found]:
+            row = found[name[0]].as_of(name[1])
+            if row.is_done or row.state is State.DOUBT:
+                self.holder.join(row, elsewhere.pop(name))
+            elif row.key is not None:
+                for push in [one for one in elsewhere[name] if one.key is None]:
                     push._wake(outcomes.recorded_operation(row))
                     self.holder.start_wait(row, push)
-            if row.is_done or row.state is State.DOUBT:
-                self.holder.join(row, elsewhere.pop(row.id, []))
 
     def _heard(self, key: str) -> None:
         if folded(key) in self.holder.keys:

@@ -149,6 +149,13 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             facts = done | facts
         return structs.replace(self, state=state, version=self.version + 1, **facts)
 
+    def as_of(self, payload_hash: str) -> "Row":
+        """Return how it stands for a record, or stood before that was corrected."""
+        for one in reversed(self.earlier):
+            if one.payload_hash == payload_hash != self.payload_hash:
+                return structs.replace(self, state=State.DONE, **structs.asdict(one))
+        return self
+
     def as_attempt(self) -> Attempt:
         """Return how it stands, for *earlier* of the row that is sent again."""
         return Attempt(*(getattr(self, name) for name in Attempt.__struct_fields__))

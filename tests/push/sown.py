@@ -33,7 +33,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "what is on record is called unsent at once": Fault(
         "_push/holder.py",
-        "is_kept and live.is_own and not (self.over or isinstance(error, JournalError))",
+        "withdraws and (is_kept or is_resent)",
         "False",
         "leaving stops",
         "Holder.leave",
@@ -68,7 +68,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "a doubt is bound to its earlier attempt": Fault(
         "_push/search.py",
-        "folded(key) in {folded(one.key) for one in row.earlier if one.key}",
+        "folded(key) in row.earlier_keys",
         "False",
         "doubts",
         "Search._check_key",

@@ -170,6 +170,34 @@ async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: b
     assert [row.state for row in await on_record(journal)] == ["DONE"]
 
 
+@pytest.mark.parametrize("away", [True, False], ids=["as its holder was away", "elsewhere"])
+async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: bool) -> None:
+    """Another worker has seen it fail, and pushed the corrected record at once."""
+
+    async def back(_: Sequence[Row]) -> None:
+        await asyncio.sleep(60)
+        journal.unreadable = None
+
+    ends = iter(["Failed"])
+    service = Service(lambda _: 20.0, status=lambda _: next(ends, "Success"))
+    journal = Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    options: dict[str, Any] = {"leave": "detach"}
+    async with (
+        coordinator(service, journal=journal, **options) as pushes,
+        coordinator(service, journal=beside, **options) as others,
+    ):
+        first = await (pushes if away else others).submit(WRONG)
+        waiting = first if away else await pushes.submit(WRONG)
+        if away:
+            journal.before_write = back
+            journal.unreadable = StoreUnavailable("away")
+            journal.lapse()
+        await pushed(others, WRONG)
+        corrected = await pushed(others, RIGHT)
+        assert ((await waiting).status, corrected.status) == (OutcomeStatus.FAILED, SUCCESS)
+
+
 async def test_a_correction_is_not_answered_with_the_push_that_it_corrects() -> None:
     """As a cache would; the answer counts as lost, and the push is searched for."""
 
