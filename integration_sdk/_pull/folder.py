@@ -161,9 +161,9 @@ class Folder:
         before = unit.state
         if (place.read_text() if place.exists() else "") != unit.saved:
             raise Moved
-        if after.generation != before.generation:
-            shutil.rmtree(staged, ignore_errors=True)
-            unit.receipt.rows = unit.receipt.rows if before.is_live else 0
+        is_new = after.generation != before.generation
+        if is_new and not before.is_live:
+            unit.receipt.rows = 0
         if items:
             unit.receipt.mended += clean(items)
             self._add(unit, items, shown if before.is_live else staged, staged)
@@ -177,7 +177,7 @@ class Folder:
             exchange(staged, shown)
             sync_directory(shown.parent)
         self._save(unit, place, after)
-        if after.is_live:
+        if after.is_live or is_new:  # not before: the state on record counts what is staged
             shutil.rmtree(staged, ignore_errors=True)
 
     def _save(self, unit: Unit, place: Path, state: State) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from integration_sdk import Client, errors
 from tests.support.postgres import Line, execute
-from tests.support.pull_support import Place, assert_agrees, invoices, serving, stamped
+from tests.support.pull_support import Place, answer, assert_agrees, invoices, serving, stamped
 
 DATABASES = pytest.mark.parametrize("place", ["duckdb", "postgres"], indirect=True)
 FOLDERS = pytest.mark.parametrize("place", ["ndjson", "parquet"], indirect=True)
@@ -259,6 +259,30 @@ async def test_a_full_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
         assert list(Path(place.to).rglob("*.tmp")) == []
         monkeypatch.undo()
         await client.pull(["invoices"], **place.options)
+        await assert_agrees(books, place)
+
+
+async def test_a_full_read_that_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaves what an interrupted run has read, so the next run goes on with that."""
+    books, place = books_of("a", count=3_000), Place(tmp_path / "out", "ndjson")
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".company=a.json.new":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    async with serving(books) as (service, client):
+        service.odd = lambda _: answer(403) if service.data_requests > 4 else None
+        assert (await client.pull(["invoices"], **place.options, part_bytes=50_000)).errors
+        service.odd = lambda _: None
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(errors.PullError, match="No space left"):
+            await client.pull(["invoices"], **place.options, full=True)
+        monkeypatch.undo()
+        assert (await client.pull(["invoices"], **place.options)).errors == []
         await assert_agrees(books, place)
 
 
