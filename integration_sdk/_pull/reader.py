@@ -217,7 +217,10 @@ async def read_here(
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Await *work*, however often the caller is cancelled: it would go on behind the caller."""
+    """Await *work*, however often the caller is cancelled: it would go on behind the caller.
+
+    Then the cancellation is raised even if *work* failed, so that nobody tries it again.
+    """
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
@@ -225,7 +228,8 @@ async def to_the_end(work: Awaitable[T]) -> T:
         while not running.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
-        running.result()
+        if not running.cancelled():
+            running.exception()  # so that asyncio does not report it as unseen
         raise
 
 

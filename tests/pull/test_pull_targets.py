@@ -307,6 +307,33 @@ async def test_a_database_that_is_lost_and_comes_back(database: Place) -> None:
         assert (await client.pull(["invoices"], **database.options)).rows == 0
 
 
+async def test_a_cancelled_pull_is_not_begun_again(database: Place) -> None:
+    """A unit begins again when its database is lost, but not once the pull is cancelled."""
+    async with (
+        serving(books_of("a", count=5_000)) as (service, client),
+        Line(str(database.to)).between() as line,
+    ):
+        held = asyncio.Event()
+
+        def hold(_: Any) -> None:
+            if service.data_requests > 3:
+                line.silent = True
+                held.set()
+
+        service.odd = hold
+        run = asyncio.ensure_future(client.pull(["invoices"], to=line.url, part_bytes=20_000))
+        await held.wait()
+        await asyncio.sleep(0.3)
+        run.cancel()
+        await asyncio.sleep(0.01)
+        line.silent, service.odd, asked = False, lambda _: None, service.data_requests
+        line.cut()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+        assert service.data_requests == asked
+
+
 @pytest.mark.parametrize("place", ["ndjson", "postgres"], indirect=True)
 async def test_a_target_that_goes_back(place: Place) -> None:
     """As one does that is restored or fails over: what is there decides, and nothing is missing."""
