@@ -117,8 +117,7 @@ class Reading:
     @property
     def left(self) -> int:
         """Items of the current page that may be taken next, at most a slice."""
-        room = self.limit - self._counts.items - self.taken + self._unfit
-        return int(min(length_hint(self._items), room, SLICE))
+        return int(min(length_hint(self._items), self.limit - self._fit, SLICE))
 
     @property
     def _fit(self) -> int:
@@ -189,8 +188,7 @@ class Reading:
 
     def take(self, most: float = inf) -> list[bytes]:
         """Return what is left of the current page, undecoded; *most* so many items."""
-        room = self.limit - self._counts.items - self.taken
-        count = int(min(length_hint(self._items), room, most))
+        count = int(min(length_hint(self._items), self.limit - self._fit, most))
         return [bytes(raw) for raw in islice(self._items, count)]
 
     async def several(self, count: int) -> list[bytes]:

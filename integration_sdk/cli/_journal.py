@@ -1,4 +1,4 @@
-"""The commands that work on a journal: `list` and `resolve` need no service, `resume` does."""
+"""The commands that work on a journal: `resume`, and `resolve` to bind, need the service."""
 
 from __future__ import annotations
 
