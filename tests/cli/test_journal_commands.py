@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from integration_sdk.sandbox import Answer, Call, Sandbox
-from tests.support.cli_support import here, invoice, offline, pushed, written
+from integration_sdk.sandbox import Sandbox
+from tests.support.cli_support import here, invoice, pushed, written
 from tests.support.postgres import Server
 
 
@@ -64,30 +63,6 @@ async def test_list_says_what_was_refused(sandbox: Sandbox, tmp_path: Path) -> N
     shown = await here("pushes", "list", "--journal", journal)
 
     assert shown.stdout.splitlines()[1:] == ["  DONE REFUSED  1"]
-
-
-@pytest.mark.virtual_time
-async def test_many_candidates_are_three_and_a_number(sandbox: Sandbox, tmp_path: Path) -> None:
-    """More would fill the screen; --json has all."""
-    away, journal = offline(sandbox), str(tmp_path / "j.db")
-
-    async def crowd(call: Call, proceed: Callable[[], Awaitable[Answer]]) -> Answer:
-        if call.method == "POST":
-            for number in range(9):
-                sandbox.push(away, "invoices", invoice(1000 + number))
-        return await proceed()
-
-    sandbox.faults.add(crowd)
-    sandbox.faults.lose_answer(times=1, route="POST /push/")
-    source = written(tmp_path / "r", [invoice(1)])
-    done = await pushed(sandbox, away, source, journal=journal)
-
-    shown = await here("pushes", "list", "--journal", journal)
-
-    candidates = done.lines[0]["candidates"]
-    assert len(candidates) == 10
-    assert f"  {', '.join(candidates[:3])} and 7 more\n" in shown.stdout
-    assert (await facts(journal))[0]["candidates"] == candidates
 
 
 DECISIONS = [
