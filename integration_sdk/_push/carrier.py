@@ -250,7 +250,8 @@ class Carriers:
             throttled=True,
             floor=result.retry_after or 0.0,
         )
-        asyncio.get_running_loop().call_later(pause, self.holder.queue, live, context=Context())
+        loop = asyncio.get_running_loop()
+        live.later = loop.call_later(pause, self.holder.queue, live, context=Context())
 
     def _look_at(self, result: SendResult, began: float) -> None:
         """Stop sending if the answer concerns every other push as well."""

@@ -327,7 +327,7 @@ class Coordinator:
         return holder.tally.progress(
             self._now(),
             sending=holder.waiting,
-            still_open=len(holder.open_keys),
+            still_open=len(holder.keys),
         )
 
     def detach(self) -> tuple[str, ...]:

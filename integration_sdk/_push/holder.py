@@ -190,9 +190,8 @@ class Holder:
 
     def queue(self, live: Live) -> None:
         """Have *live* sent by a carrier of its company."""
-        is_open = self.holds(live) and live.row.state in {State.QUEUED, State.LOST}
-        if not is_open or live.row.id in live.company.doubtful:
-            return  # it was settled meanwhile, or is searched for
+        if not self.holds(live) or live.row.state not in {State.QUEUED, State.LOST}:
+            return  # it was settled meanwhile
         self._set_waiting(live, True)
         live.company.queue.append(live)
         self.pump(live.company)
@@ -262,9 +261,9 @@ class Holder:
 
     async def _take_reference(self, live: Live, found: Row) -> None:
         """Make a push a further step of the row that has its reference, if that allows it."""
-        row, new = live.row, None
+        row = live.row
         self.drop(live)
-        while found is not new:  # others may take the reference up meanwhile
+        while live.row is not found:  # others may take the reference up meanwhile
             while (held := self.live.get(found.id)) is not None and held.writing is not None:
                 await _written(held)
             try:
@@ -277,10 +276,16 @@ class Holder:
                 self.join(held.row if held else found, live.pushes)
                 return
             record = outcomes.of_the_record(row)
-            new = after(found, Event.RESENT, attempts=0, decision=None, **record)
-            found = await self._recorded(live, new)
-        live.row = found
-        self.hold(live)
+            live.row = after(found, Event.RESENT, attempts=0, decision=None, **record)
+            self.hold(live)  # or another push of the same record would take it up as well
+            try:
+                found = await self._recorded(live, live.row)
+            except BaseException:
+                self.drop(live)
+                live.row = row
+                raise
+            if live.row is not found:
+                self.drop(live)
         self._set_waiting(live, True)
         for push in live.pushes:
             push.intent = found.id
@@ -553,6 +558,8 @@ class Holder:
 
     def send_no_more(self, live: Live, error: IntegrationError) -> None:
         """Leave a push that got no turn; one that is LOST is searched for, not replayed."""
+        if live.later is not None:
+            live.later.cancel()
         if live.row.state is State.LOST:
             self._search_for(live)
         else:

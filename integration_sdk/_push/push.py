@@ -132,6 +132,7 @@ class Live:
     pushes: What callers hold of it. Those that have been IN_DOUBT stay.
     is_own: Whether a caller here has asked for it, rather than an earlier run.
     is_waiting, is_carried: Whether the service has not answered; whether a carrier has it.
+    later: The timer that has it sent again.
     sent_at: When it first left, by the loop's clock and by the wall's.
     lost_at: Since when it has been searched for, by the loop's clock.
     finding: What the last listing has suggested.
@@ -146,6 +147,7 @@ class Live:
     is_waiting: bool = False
     is_carried: bool = False
     tries: int = 0
+    later: asyncio.TimerHandle | None = None
     sent_at: tuple[float, float] | None = None
     writing: asyncio.Future[Row] | None = None
     lost_at: float = -inf

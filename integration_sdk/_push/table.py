@@ -103,7 +103,6 @@ _ANEW: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("key", "evidence", "result", "status", "http_status", "error", "verdict")),
     "candidates": (),
     "replays": 0,
-    "mark": None,
 }
 """What a row that is sent again begins with."""
 

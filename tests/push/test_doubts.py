@@ -572,7 +572,7 @@ async def test_a_service_of_another_dialect_gets_no_replays() -> None:
 
 @pytest.mark.parametrize("has_journal", [True, False])
 async def test_a_push_that_gets_no_turn_to_be_resent_stays_in_doubt(*, has_journal: bool) -> None:
-    """It is searched for, and can be decided about again."""
+    """It is searched for as before, and found."""
     service = fated("swallowed", refusal(429, Retry_After=3600))
     options: dict[str, Any] = {"journal": Journal() if has_journal else None, "max_pause": 10.0}
     async with doubted(service, NUMBERED, **options) as (pushes, push):
@@ -581,9 +581,38 @@ async def test_a_push_that_gets_no_turn_to_be_resent_stays_in_doubt(*, has_journ
         again = await pushes.decide(str(push.intent), "resend")
         assert (await again).status is IN_DOUBT
         assert [one.intent for one in pushes.in_doubt] == [push.intent]
-        await asyncio.sleep(4000)
+        service.add(record={"number": 1})  # the first transmission arrives late
+        await asyncio.sleep(5000)
+        assert not pushes.in_doubt
+
+
+async def test_a_decision_ends_what_was_planned_before_it() -> None:
+    """A resent push was to be sent later, as what refuses all came; it is resent at once."""
+    expired, fates = (
+        refusal(402, "Account expired"),
+        iter([no_answer(), refusal(503, Retry_After=20)]),
+    )
+    expired.seconds = 2.0
+
+    def answer(one: Asked) -> Answer | None:
+        if one.kind == "push" and one.company == "c-1":
+            return expired
+        return next(fates, None) if one.kind == "push" else None
+
+    service = Service(answer=answer)
+    async with doubted(service, NUMBERED, journal=(journal := Journal())) as (pushes, push):
+        other = asyncio.create_task(pushes.submit(request(1, companies=2)))
+        await asyncio.sleep(0.2)
+        await pushes.decide(str(push.intent), "resend")
+        with pytest.raises(AccountExpired):
+            await other
+        await asyncio.sleep(0.1)
+        service.latency = 3.0
+        journal.before_write = lambda rows: asyncio.sleep(3 * (rows[0].state == "SENDING"))
         again = await pushes.decide(str(push.intent), "resend")
         assert (await again).status is SUCCESS
+
+    assert (await on_record(journal))[0].evidence == "E3"
 
 
 async def test_what_has_refused_all_may_have_passed_for_a_decision() -> None:
