@@ -130,6 +130,8 @@ class Postgres:
     errors: tuple[type[Exception], ...] = field(init=False)
     _asyncpg: Any = field(init=False)
     _db: Any = field(init=False, default=None)
+    _gone: str = field(init=False, default="")
+    """Why it cannot be reached any more: one unit waits for it, not each."""
 
     def __attrs_post_init__(self) -> None:
         self._asyncpg = pg = needed("asyncpg", "postgres", "a PostgreSQL database")
@@ -144,6 +146,8 @@ class Postgres:
         if self._db is not None and not self._db.is_closed():
             return
         now = asyncio.get_running_loop().time
+        if self._gone:
+            raise Unusable(self._gone)
         until, wait = now() + (_PATIENCE if self.session else 0.0), 0.1
         while True:
             try:
@@ -163,7 +167,8 @@ class Postgres:
                 if isinstance(error, ValueError) or not is_away(error):
                     raise ConfigurationError(f"{self} cannot be opened: {error}") from None
                 if now() >= until:
-                    raise Unusable(f"{self} cannot be reached: {error}") from None
+                    self._gone = f"{self} cannot be reached: {error}"
+                    raise Unusable(self._gone) from None
             else:
                 self.session += 1
                 return

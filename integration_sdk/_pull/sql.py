@@ -22,7 +22,7 @@ from integration_sdk._list.changes import MODIFIED
 from integration_sdk._list.page import read_keys
 from integration_sdk._pull.databases import DuckDb, Postgres, quoted
 from integration_sdk._pull.unit import ATTEMPTS, Moved, State, Unit, Unusable, clean
-from integration_sdk.errors import ConfigurationError, IntegrationError
+from integration_sdk.errors import ConfigurationError
 
 logger = logging.getLogger("integration_sdk.pull")
 MOST_COLUMNS: Final = 300
@@ -161,9 +161,9 @@ class SqlSink:
     async def release(self, unit: Unit) -> None:
         """Let others have the unit."""
         if unit.session == self._db.session:
-            with suppress(IntegrationError, Moved):  # it goes with the connection
-                async with self._connected() as db:
-                    await db.give(str(unit.place))
+            with suppress(*self._db.errors):  # it goes with the connection
+                async with self._one:
+                    await self._db.give(str(unit.place))
 
     async def aclose(self) -> None:
         """Close the connection."""

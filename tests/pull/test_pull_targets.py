@@ -307,6 +307,25 @@ async def test_a_database_that_is_lost_and_comes_back(database: Place) -> None:
         assert (await client.pull(["invoices"], **database.options)).rows == 0
 
 
+async def test_a_database_that_does_not_come_back(
+    database: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends the run after 30 s, however many units wait for it."""
+    loop, books = asyncio.get_running_loop(), books_of("a", "b", "c", "d", count=3_000)
+    real, began, lost = loop.time, loop.time(), asyncio.Event()
+    async with serving(books) as (service, client):
+        service.odd = lambda _: lost.set() if service.data_requests > 9 else None
+        async with Line(str(database.to)).between() as line:
+            run = asyncio.ensure_future(client.pull(["invoices"], to=line.url, part_bytes=20_000))
+            await lost.wait()
+        monkeypatch.setattr(loop, "time", lambda: began + 20 * (real() - began))
+        at = loop.time()
+        with pytest.raises(errors.PullError, match="cannot be reached"):
+            await run
+
+        assert 30 < loop.time() - at < 200
+
+
 async def test_a_cancelled_pull_is_not_begun_again(database: Place) -> None:
     """A unit begins again when its database is lost, but not once the pull is cancelled."""
     async with (
