@@ -404,6 +404,9 @@ class Workers:
             return
         holder.polls.schedule.workers = await journal.beat()
         if journal.reconnected:
+            for row in await journal.held():  # also what was written, or claimed, without an answer
+                if row.id not in holder.live and not (holder.stopped or holder.closing):
+                    holder.adopt(row)
             await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
         await self._take_over(journal)
 

@@ -51,7 +51,6 @@ class Journal:
     _writing: asyncio.Task[None] | None = field(init=False, default=None)
     _beat_at: float | None = field(init=False, default=None)
     _claims_from: float = field(init=False, default=0.0)
-    _claims: int = field(init=False, default=0)  # that were answered
     _connections: int = field(init=False)  # when all that is known was on record
 
     def __attrs_post_init__(self) -> None:
@@ -213,6 +212,10 @@ class Journal:
             last = portion[-1][-1]
         return found
 
+    async def held(self) -> list[Row]:
+        """Return the rows that are this worker's on record, and not done."""
+        return read_rows(await self._run(self._texts.held, self.scope, self.holder))
+
     async def unexplained(self, company: str) -> list[Row]:
         """Return the rows of a company that may own pushes which nobody has identified."""
         return read_rows(await self._run(self._texts.unexplained, self.scope, company))
@@ -261,9 +264,7 @@ class Journal:
         """
         if asyncio.get_running_loop().time() < self._claims_from:
             return []
-        claim = f"{self.holder} {self._claims}"
-        found = await self._run(self._texts.claim, self.scope, self.holder, claim)
-        self._claims += 1
+        found = await self._run(self._texts.claim, self.scope, self.holder)
         return read_rows(sorted(found, key=lambda one: one[-1]))
 
     async def close(self) -> None:

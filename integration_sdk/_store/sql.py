@@ -81,7 +81,7 @@ CREATE TABLE workers (holder text PRIMARY KEY, scope text NOT NULL, until {{floa
 CREATE TABLE pushes (
     number {{serial}}, scope text NOT NULL, id text NOT NULL, company text NOT NULL,
     reference text, key text, state text NOT NULL, ghosts integer NOT NULL, holder text NOT NULL,
-    version bigint NOT NULL, document text NOT NULL, payload text, claim text,
+    version bigint NOT NULL, document text NOT NULL, payload text,
     added_at {{float}} NOT NULL DEFAULT ({{now}}),
     UNIQUE (id, scope), UNIQUE (reference, scope), UNIQUE (key, scope)
 );
@@ -104,7 +104,7 @@ _NEW: Final = """
 _UPDATE: Final = f"""
     UPDATE pushes SET company = new.company, key = new.key, state = new.state,
         ghosts = new.ghosts, holder = new.holder, version = new.version,
-        document = new.document, payload = new.payload, claim = NULL
+        document = new.document, payload = new.payload
     FROM ({_NEW}) AS new
     WHERE pushes.scope = $2 AND pushes.id = new.id
         AND NOT EXISTS (SELECT 1 FROM pushes AS other
@@ -141,13 +141,11 @@ class Texts(NamedTuple):
     keep_keys: str = """
         INSERT INTO earlier_keys SELECT value ->> 'key', $2, value ->> 'id'
         FROM {each}($1) AS one WHERE true ON CONFLICT DO NOTHING"""
-    # scope, holder, name of the claim -> rows
-    # The answer may be lost: the same claim, made again, has the rows that nobody wrote since.
+    # scope, holder -> rows
     claim: str = f"""
-        UPDATE pushes SET holder = $2, version = version + 1, claim = $3 WHERE number IN (
-            SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND (claim = $3
-                OR holder <> $2
-                AND holder NOT IN (SELECT workers.holder FROM workers WHERE {_IS_ALIVE}))
+        UPDATE pushes SET holder = $2, version = version + 1 WHERE number IN (
+            SELECT number FROM pushes WHERE scope = $1 AND state <> 'DONE' AND holder <> $2
+                AND holder NOT IN (SELECT workers.holder FROM workers WHERE {_IS_ALIVE})
             ORDER BY number LIMIT {PORTION} {{skip}})
         RETURNING {_ROW}"""
     # scope, texts ids, texts references, texts keys -> rows
@@ -160,6 +158,8 @@ class Texts(NamedTuple):
                 WHERE scope = $1 AND earlier_keys.key {_AMONG}($4))) ORDER BY number"""
     # scope, number -> rows behind that number
     all_rows: str = f"{_READ} number > $2 ORDER BY number LIMIT {READ_AT_ONCE}"
+    # scope, holder -> rows
+    held: str = f"{_READ} holder = $2 AND state <> 'DONE' ORDER BY number"
     # scope, company -> rows
     unexplained: str = f"{_READ} company = $2 AND ghosts > 0 ORDER BY number"
     # scope, texts keys -> keys

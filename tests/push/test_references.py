@@ -198,6 +198,28 @@ async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: boo
         assert ((await waiting).status, corrected.status) == (OutcomeStatus.FAILED, SUCCESS)
 
 
+async def test_what_is_written_without_an_answer_is_gone_on_with() -> None:
+    """The database goes away for long in the COMMIT; the caller asks another worker again."""
+
+    def lost(_: Sequence[Row]) -> None:
+        journal.after_write = lambda rows: None
+        journal.reconnect()
+        raise StoreUnavailable("away")
+
+    service, journal = Service(), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    options: dict[str, Any] = {"patience": 2.0}
+    async with (
+        coordinator(service, journal=journal, **options) as pushes,
+        coordinator(service, journal=beside, **options) as others,
+    ):
+        journal.after_write = lost
+        with pytest.raises(StoreUnavailable):
+            await pushes.submit(RIGHT)
+        async with asyncio.timeout(60):
+            assert (await pushed(others, RIGHT)).status is IN_DOUBT
+
+
 async def test_a_correction_is_not_answered_with_the_push_that_it_corrects() -> None:
     """As a cache would; the answer counts as lost, and the push is searched for."""
 

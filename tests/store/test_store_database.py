@@ -126,36 +126,19 @@ async def test_write_whose_answer_is_lost_is_made_once(line: Line) -> None:
         assert not journal.reconnected
 
 
-async def test_claim_whose_answer_is_lost_is_made_once(line: Line) -> None:
-    """The rows that it took are not left to nobody."""
+async def test_rows_that_were_claimed_without_an_answer_are_known_to_be_held(line: Line) -> None:
+    """They are not left to nobody."""
     async with worker(line.url) as journal:
         assert not await journal.claim()  # else the answer is that the statement is understood
         async with worker(line.url) as gone:
             one = row(1, gone)
             await gone.write(one)
         line.lose_answers = 1
-        (claimed,) = await journal.claim()
-
-        assert (claimed.id, claimed.holder) == (one.id, journal.holder)
         assert not await journal.claim()
-        sending = claimed.next(State.SENDING)
-        assert await journal.write(sending) is sending
 
-
-async def test_claim_that_is_made_again_takes_nothing_that_was_written_since(line: Line) -> None:
-    """A caller has met the row before the claim could be repeated, and it is being sent."""
-    async with worker(line.url) as gone:
-        await gone.write(one := row(1, gone))
-    async with worker(line.url, patience=0) as journal:
-        await journal.owners(["key"])
-        line.lose_answers, line.that_hold = 1, b"UPDATE 1"
-        with pytest.raises(StoreUnavailable):
-            await journal.claim()
-        (met,) = await journal.rows(ids=[one.id])
-        await journal.write(sending := met.next(State.SENDING))
-
-        assert await journal.claim() == []
-        assert await journal.rows(ids=[one.id]) == [sending]
+        assert journal.reconnected
+        (held,) = await journal.held()
+        assert (held.id, held.holder) == (one.id, journal.holder)
 
 
 async def test_connections_that_are_cut_cost_nothing(url: str) -> None:

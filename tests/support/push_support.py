@@ -38,7 +38,7 @@ class Memory:
         is_dead: Whether nothing reaches it any more, as from a process that was killed.
     """
 
-    words, connections = SQLITE, 1
+    words, connections = SQLITE, 1  # how often it was connected to
 
     def __init__(self, journal: Journal) -> None:
         self.shared, self.is_dead, self._journal = journal.is_shared, False, journal
@@ -142,6 +142,10 @@ class Journal(Store):
     def lapse(self) -> None:
         """Let the lease of whoever has the rows now end, as if it had been away for so long."""
         self.execute([(texts(SQLITE).bury, (self._rows.holder,))])
+
+    def reconnect(self) -> None:
+        """Let whoever has the rows now have lost the database, and found it again."""
+        self._memory.connections += 1
 
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
