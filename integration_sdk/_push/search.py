@@ -272,6 +272,11 @@ class Search:
                 raise ConfigurationError(
                     f"push {facts.get('key')} already belongs to another intent"
                 )
+            if live.row.payload_hash != row.payload_hash:
+                raise ConfigurationError(
+                    f"the record of intent {row.id} was corrected by another worker; look at it "
+                    "again, then decide"
+                )
         return live
 
     async def _step(
