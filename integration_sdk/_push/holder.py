@@ -293,8 +293,9 @@ class Holder:
     def moved(self, live: Live, found: Row) -> None:
         """Let go of a push that another worker has taken further; wait for it with the others."""
         self.drop(live)
-        pushes, live.pushes = live.pushes, []  # its next step may be refused as well
-        self.join(found.as_of(live.row.payload_hash), pushes)
+        pushes, before = live.pushes, live.row
+        live.pushes, live.row = [], found  # who still has it concludes nothing more
+        self.join(found.as_of(before.payload_hash), pushes)
 
     def note(self, live: Live, event: Event, **facts: Any) -> None:
         """Move a row on as it has happened, and record that without waiting for it."""
@@ -314,7 +315,7 @@ class Holder:
             self.report(found, pushes)
         elif is_mine:
             self.adopt(found, pushes)
-        else:
+        elif pushes:
             self.elsewhere.setdefault((found.id, found.payload_hash), []).extend(pushes)
 
     def _join_live(self, live: Live, pushes: list[Push]) -> None:

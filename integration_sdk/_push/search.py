@@ -188,7 +188,8 @@ class Search:
                 elif row.state is State.LOST:
                     doubt = outcomes.in_doubt(self.holder.request_of(live.row), live.row).error
                     logger.warning("%s", doubt, extra=about(live.row))
-            elif live.row.state is State.QUEUED and live.company.doubtful.pop(row.id, None) is live:
+            elif live.row.state is State.QUEUED and live.company.doubtful.get(row.id) is live:
+                del live.company.doubtful[row.id]
                 holder.queue(live)
 
     def _found(self, live: Live) -> None:

@@ -169,6 +169,7 @@ ALWAYS = "SENDING restarts as QUEUED"
         pytest.param("7027766", id="two pushes of one reference take its row up once"),
         pytest.param("80003645", id="two pushes of one corrected record take its row up once"),
         pytest.param("90003592", id="a decision is not about a record that was corrected since"),
+        pytest.param("120000040", id="a decision is carried out by who holds the row by then"),
         pytest.param("20001589", id="a row that comes back while it is searched for is told once"),
     ],
 )
