@@ -469,6 +469,8 @@ class History:
         programs = [one.program for one in self._living()]
         if self.now() < self.changes_until or any(any(one.waiting()) for one in programs):
             return False
+        if any(one.pushes is None for one in programs):  # it has not begun: its database is slow
+            return False
         rows = self.record.rows.values()
         doubts = {row.company for row in rows if row.state is State.DOUBT}
         for program in programs:
