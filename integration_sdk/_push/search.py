@@ -5,8 +5,6 @@ LOST push that no listing settles is in DOUBT once ``patience`` has passed: that
 caller, and it is still looked for, rarely, because requests may arrive late and lists may lag.
 Nothing here sends a push again, unless the caller lets us (``in_doubt="resend"``) and no list shows
 it.
-
-**A search has a budget**, however often pushes are lost.
 """
 
 from __future__ import annotations
