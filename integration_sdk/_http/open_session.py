@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncGenerator, Callable
-from typing import Self
+from typing import Self, cast
 
 from attrs import define, field
 
@@ -132,11 +132,11 @@ class OpenSession:
         now = self.loop.time()
         while calls := self.limiter.ready(now):
             for call in calls:
-                assert isinstance(call, Call) and call.turn is not None  # noqa: S101, PT018 - for mypy
-                if call.turn.done():  # cancelled, and its task has not run since
+                turn = cast("Call", call).turn  # the limiter knows no more of it than its place
+                if turn is None or turn.done():  # cancelled, and its task has not run since
                     self.limiter.unused(call, now)
                 else:
-                    call.turn.set_result(None)
+                    turn.set_result(None)
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:

@@ -118,7 +118,7 @@ class Carriers:
                 row = live.row = structs.replace(row, idempotency_key=str(uuid4()))
             call = live.call or self.holder.wire.to_request(row)
         except Exception as problem:
-            error = _known(problem, row, left=False)
+            error = _typed(problem, row, left=False)
             if outcomes.ends_all(error):
                 self.holder.stop(error)
             is_wrong = isinstance(error, InvalidRecord | ConfigurationError)
@@ -145,7 +145,7 @@ class Carriers:
             unsent = isinstance(error, NotSent | ClientClosed | JournalError)
             left = live.row.state is State.SENDING and not unsent
             phase = Phase.MAY_HAVE_LEFT if left else Phase.NEVER_LEFT
-            return Failure(phase, _known(error, live.row, left=left))
+            return Failure(phase, _typed(error, live.row, left=left))
         except asyncio.CancelledError:
             if live.row.state is State.SENDING:
                 why = "its task was cancelled while it was being sent"
@@ -275,8 +275,11 @@ class Carriers:
             self.holder.stop(error)  # a run would wait for a pause that is too long
 
 
-def _known(error: Exception, row: Row, *, left: bool) -> IntegrationError:
-    """Return the error of a push that may have *left*, or has not; a middleware raises any."""
+def _typed(error: Exception, row: Row, *, left: bool) -> IntegrationError:
+    """Return *error* as one of the SDK's: a middleware may raise anything.
+
+    *left*: Whether the push may have been sent.
+    """
     if isinstance(error, IntegrationError):
         return error
     logger.error("sending %s failed", row, exc_info=error, extra=about(row))

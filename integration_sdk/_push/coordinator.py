@@ -99,7 +99,7 @@ class Coordinator:
         if self._holder is not None and not self._holder.over:
             raise ConfigurationError("this coordinator is open already: use it in its block")
         self._now = asyncio.get_running_loop().time
-        self._places = asyncio.Semaphore(self._options.max_open)
+        self._places = asyncio.Semaphore(self._options.max_open)  # a block may have its own loop
         self._holder, journal = None, None
         try:
             if self._store is not None:
@@ -396,7 +396,7 @@ class Coordinator:
             ConfigurationError: The push is not in doubt, or the arguments do not fit. With
                 *record*, also whatever `submit` raises, after the decision was recorded.
             JournalError: The decision could not be recorded and has no effect.
-            IntegrationError: Before "resend": because of which nothing is sent, as by `submit`.
+            IntegrationError: With "resend", while nothing is sent: what `submit` would raise.
             ClientClosed: The block was left.
         """
         if (decision in {"resend", "abandon"}) == (bind is not None):

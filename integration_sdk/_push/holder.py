@@ -135,7 +135,7 @@ class Holder:
             row, call = outcomes.to_row(self.wire.dialect, push.request, row_id, key, holder)
             known = self.references.get(row.reference) if row.reference is not None else None
             if known is not None:
-                outcomes.take_up(known.row, row)  # or it is another record
+                outcomes.take_up(known.row, row)  # raises if it is another record
         except (InvalidRecord, ConfigurationError) as error:
             self.fail(push, OutcomeStatus.INVALID, error)
             return
@@ -431,11 +431,11 @@ class Holder:
             live.pushes.remove(push)
             if self.journal is None and not live.pushes:
                 self.drop(live)
-        for row, others in list(self.elsewhere.items()):
+        for place, others in list(self.elsewhere.items()):
             if push in others:
                 others.remove(push)
                 if not others:
-                    del self.elsewhere[row]
+                    del self.elsewhere[place]
         name = f"{outcomes.name_of(push.request)} (push {push.key})"
         error = outcomes.wait_expired(name, waited, operation=push.operation, trouble=trouble)
         self.fail(push, OutcomeStatus.PENDING, error)
@@ -618,7 +618,7 @@ class Holder:
 
     @property
     def open_keys(self) -> tuple[str, ...]:
-        """Those of open pushes, but for pushes whose end is being recorded."""
+        """The keys of open pushes, without those whose end is being recorded."""
         return tuple(str(one.row.key) for one in self.keys.values())
 
     def give_up(self, error: IntegrationError) -> tuple[str, ...]:

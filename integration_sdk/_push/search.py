@@ -418,20 +418,20 @@ class Workers:
         holder = self.holder
         while not (holder.stopped or holder.closing) and (rows := await journal.claim()):
             for row in rows:
-                for name in [one for one in holder.elsewhere if one[0] == row.id]:
-                    holder.join(row.as_of(name[1]), holder.elsewhere.pop(name))
+                for row_id, record in [one for one in holder.elsewhere if one[0] == row.id]:
+                    holder.join(row.as_of(record), holder.elsewhere.pop((row_id, record)))
                 holder.adopt(row)
 
     async def _look_elsewhere(self, journal: Journal) -> None:
         """Look at pushes that another worker holds and callers here wait for."""
         elsewhere = self.holder.elsewhere
-        found = {row.id: row for row in await journal.rows(ids=[name for name, _ in elsewhere])}
-        for name in [one for one in elsewhere if one[0] in found]:
-            row = found[name[0]].as_of(name[1])
+        found = {row.id: row for row in await journal.rows(ids=[row_id for row_id, _ in elsewhere])}
+        for row_id, record in [one for one in elsewhere if one[0] in found]:
+            row = found[row_id].as_of(record)
             if row.is_done or row.state is State.DOUBT:
-                self.holder.join(row, elsewhere.pop(name))
+                self.holder.join(row, elsewhere.pop((row_id, record)))
             elif row.key is not None:
-                for push in [one for one in elsewhere[name] if one.key is None]:
+                for push in [one for one in elsewhere[row_id, record] if one.key is None]:
                     push._wake(outcomes.recorded_operation(row))
                     self.holder.start_wait(row, push)
 

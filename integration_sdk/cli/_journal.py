@@ -18,7 +18,7 @@ from integration_sdk._push.coordinator import Coordinator
 from integration_sdk._push.evidence import in_lane
 from integration_sdk._push.push import Push
 from integration_sdk._push.table import Event, after
-from integration_sdk._store.row import Evidence, Row, State
+from integration_sdk._store.row import Evidence, Row, State, folded
 from integration_sdk.cli._display import show, show_table
 from integration_sdk.cli._run import USUAL, Following, Run
 from integration_sdk.cli._service import FROM_ENVIRONMENT, NO_JOURNAL, Flag, Journal, Quiet, Service
@@ -159,6 +159,8 @@ async def _check_key(service: Service, row: Row, key: str) -> None:
     """Reject a mistyped key before the decision, which is final, is recorded."""
     async with service.client() as client:
         found = await client.company(row.company).pushes.get(key)
+    if folded(key) in row.earlier_keys:
+        raise ConfigurationError(f"push {key} is of an earlier attempt of this push")
     if not in_lane(found, row.lane, service.dialect):
         raise ConfigurationError(f"push {key} is of another connection or data type")
 

@@ -121,6 +121,25 @@ async def test_a_decision_that_cannot_be_made_changes_nothing(
     assert await facts(journal) == before
 
 
+@pytest.mark.virtual_time
+async def test_a_key_of_an_earlier_attempt_is_not_bound(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A record that failed was corrected, and that push is in doubt: it is another one."""
+    journal, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
+    options = {"journal": journal, "reference": "invoiceNumber"}
+    wrong, right = written(tmp_path / "r", [invoice(1)]), invoice(1) | {"note": "corrected"}
+    sandbox.faults.fail_next_push("no", times=1)
+    failed = await pushed(sandbox, books, wrong, **options)
+    sandbox.faults.status(502, "a proxy's page", times=1, route="POST /push/")
+    await pushed(sandbox, books, written(tmp_path / "s", [right]), **options)
+    (one,) = await facts(journal)
+
+    words = one["intent"], "--bind", failed.lines[0]["key"], "--journal", journal
+    done = await here("pushes", "resolve", *words, sandbox=sandbox)
+
+    assert (one["state"], done.code) == ("DOUBT", 2)
+    assert "is of an earlier attempt of this push" in done.stderr
+
+
 async def test_a_scope_is_decided_about_by_its_name(sandbox: Sandbox, postgres: Server) -> None:
     """With --scope the commands see that scope alone; no password is shown."""
     where = (await postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
