@@ -6,7 +6,8 @@ row, and not of another kind (an attachment is no create). About the new pushes 
     E2          exactly one agrees with what we sent, on the natural key or on every leaf,
                 and it cannot be a rival's
     E1          there is exactly one; the journal is the lane's only writer, the search
-                has lasted long enough, and the lane has no rival
+                has lasted long enough, the lane has no rival, and the service's times
+                of the mark and of the push are known
     ABSENT      the search has lasted long enough and there is none
     UNRESOLVED  the search has lasted long enough and none of the above holds
 
@@ -24,7 +25,7 @@ A new push that is still Pending echoes nothing yet, so a search that could end 
 of one goes on; `PENDING_PATIENCE` bounds that.
 
 What remains possible: the mark lacks the very newest push, alone, and that was less than a second
-old (or the service gives no times, or has put its clock back since). Two rows with equal payloads
+old (or the service has put its clock back since). Two rows with equal payloads
 cannot be told apart, so there is no guessing between them. Without a natural key, different values
 prove nothing: platforms rewrite records. No rule can detect another program's push of the very
 same record: declaring a natural key asserts that there is none.
@@ -272,7 +273,10 @@ class Judging:
                 return Finding(key=agreeing[0], evidence=Evidence.AGREEING_ECHO)
         # A platform may rewrite leaves, but not the natural key.
         only = len(fresh) == 1 and not rivals and bool(row.natural_key is None or like)
-        if past and self.exclusive and only and old.isdisjoint(fresh):
+        # Else a push that the list left out when the mark was taken may look new.
+        timed = row.mark is not None and row.mark.taken_at is not None
+        timed = timed and all(one.requested_on_utc for one in fresh.values())
+        if past and timed and self.exclusive and only and old.isdisjoint(fresh):
             return Finding(key=next(iter(fresh)), evidence=Evidence.ONLY_ONE_NEW)
         if past and not fresh:
             return Finding(Verdict.ABSENT)

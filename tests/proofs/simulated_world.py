@@ -304,7 +304,7 @@ class Weather:
             unheard=dice.choice([0.0, 0.3, 1.0]),
             resends=dice.random() < 0.2,
             trip=dice.choice([0.04, 0.6, 6.0]),
-            undated=dice.random() < 0.2 and "omits" not in odd,  # likewise
+            undated=dice.random() < 0.2,
             patience=dice.choice([5.0, 15.0, 30.0]),
         )
 

@@ -137,8 +137,8 @@ FAULTS: dict[str, Sown] = {
     "one new push is enough": Sown(
         "wrong link",
         (EVIDENCE, "Judging.judge"),
-        "past and self.exclusive and only and old.isdisjoint(fresh)",
-        "past and only and old.isdisjoint(fresh)",
+        "past and timed and self.exclusive and only and old.isdisjoint(fresh)",
+        "past and timed and only and old.isdisjoint(fresh)",
         weather={"strangers": 5, "exclusive": False},
     ),
     "no late search": Sown(

@@ -216,6 +216,18 @@ def test_an_attachment_may_be_another_file_of_its_record() -> None:
     assert found(conclude(listed, attached, exclusive=True, before=before), "file") == "f"
 
 
+@pytest.mark.parametrize("timed", ["both", "mark", "push"])
+def test_a_sole_writer_s_push_is_told_by_the_times_of_the_service(timed: str) -> None:
+    """Without them it may be an old one, which the list left out when the mark was taken."""
+    mark = MARK if timed != "push" else structs.replace(MARK, taken_at=None)
+    when: dict[str, Any] = {"requested_on_utc": None} if timed == "mark" else {}
+    lost = structs.replace(row(natural_key=None), mark=mark)
+    listed = [push("a", 2, **when), OLD]
+    before = conclude(listed, lost, exclusive=True)["mine"][0]
+    said = found(conclude(listed, lost, exclusive=True, before=before))
+    assert said == ("a" if timed == "both" else None)
+
+
 def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
     """Its row is QUEUED, since the file was restored: one push agrees on the natural key."""
     queued = structs.replace(row(), state=State.QUEUED, ghosts=0, attempts=0, mark=None)

@@ -13,8 +13,9 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from functools import partial
 from itertools import count
 from typing import Any
@@ -102,6 +103,7 @@ class Answer:
 
     seconds: How long it takes; None for the service's latency.
     cut: Bytes of the body after which the connection ends.
+    at: When it is made, which the header Date tells; None to leave that out.
     """
 
     status: int = 200
@@ -109,13 +111,17 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
     cut: int | None = None
+    at: float | None = None
 
     @classmethod
     def of(cls, body: Any, status: int = 200) -> Answer:
         return cls(status, json.dumps(body).encode())
 
     def encoded(self) -> bytes:
-        headers = {"Content-Type": "application/json"} | self.headers
+        headers = {"Content-Type": "application/json"}
+        if self.at is not None:
+            headers["Date"] = format_datetime(EPOCH + timedelta(seconds=self.at), usegmt=True)
+        headers |= self.headers
         lines = [f"HTTP/1.1 {self.status} X"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(self.body)}", "", ""]
@@ -136,6 +142,7 @@ class Service:
     latency: Seconds of an answer.
     list_has_data: Whether lists show the data of pushes.
     connection_name: What a push's connection is called.
+    dates: Whether answers have a header Date.
     in_flight: Requests that have come, and wait for their answer.
     """
 
@@ -149,6 +156,7 @@ class Service:
     latency: float = 0.03
     list_has_data: bool = True
     connection_name: str = "dataConnectionId"
+    dates: bool = True
     in_flight: int = 0
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -197,7 +205,8 @@ class Service:
         proceed: Proceed = lambda: said or self.carry_out(asked)
         for fault in self.faults:
             proceed = partial(fault, asked, proceed)
-        return proceed()
+        answer = proceed()
+        return replace(answer, at=asked.at) if self.dates else answer
 
     def carry_out(self, asked: Asked) -> Answer:
         """Answer *asked* as if nothing were wrong."""
