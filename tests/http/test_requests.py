@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +16,7 @@ from integration_sdk._http import requests
 from integration_sdk._http.requests import Request, Safety, custom, segment
 from integration_sdk._list.links import Cursor, Links
 from integration_sdk._list.page import RawPage
-from integration_sdk.dialect import Dialect, Route
+from integration_sdk.dialect import Dialect
 from integration_sdk.errors import ConfigurationError, PaginationError
 from tests.support.session_support import read
 
@@ -49,15 +49,12 @@ SHOWN_IN_THE_DOCUMENT = {
 }
 
 
-def names_of(route: Route) -> dict[str, str]:
-    return {name: value for name, value in NAMES.items() if "{" + name + "}" in route.path}
-
-
 @pytest.mark.parametrize("dialect", [DOCUMENT, PUBLISHED])
 def test_routes_are_as_the_document_writes_them(dialect: Dialect) -> None:
     """ "Endpoints": methods and paths, to the letter; others say that they are assumed."""
     for operation, route in dialect.routes.items():
-        request = requests.to_route(dialect, operation, **names_of(route))
+        names = {name: value for name, value in NAMES.items() if f"{{{name}}}" in route.path}
+        request = requests.to_route(dialect, operation, **names)
         assert route.source.startswith("Endpoints") or "Assumed" in route.source
         if dialect is DOCUMENT and operation in SHOWN_IN_THE_DOCUMENT:
             assert f"{request.method} {request.path}" == SHOWN_IN_THE_DOCUMENT[operation]
@@ -138,12 +135,6 @@ PIECES = [
 ]
 
 
-def hostile(count: int, seed: int = 1) -> Iterator[str]:
-    chance = random.Random(seed)
-    for _ in range(count):
-        yield "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
-
-
 def is_safe(request: Request, segments: int) -> bool:
     url = URL(BASE + request.target, encoded=True)  # as `Transport` makes it
     parts = url.raw_path.split("/")
@@ -158,10 +149,10 @@ def is_safe(request: Request, segments: int) -> bool:
     )
 
 
-def followed(link: str, base_url: str = BASE) -> Request:
+def followed(link: str) -> Request:
     """Return the request that a ``next`` link of a list leads to."""
     first = read("/companies")
-    walk = Links(first, base_url, Cursor("", "page=1"))
+    walk = Links(first, BASE, Cursor("", "page=1"))
     page = RawPage(number=1, links=models.Links(next=link))
     opened = walk.opened(walk.first(), page)
     if opened.problem is not None:
@@ -202,8 +193,9 @@ WAYS: dict[str, tuple[Callable[[str], Request], int]] = {
 def test_nothing_leads_elsewhere(way: str) -> None:
     """Whatever is given is refused, or stays below the path and the host that are ours."""
     make, segments = WAYS[way]
-    taken = 0
-    for text in hostile(3000):
+    taken, chance = 0, random.Random(1)
+    for _ in range(3000):
+        text = "".join(chance.choices(PIECES, k=chance.randint(1, 5)))
         try:
             request = make(text)
         except (ConfigurationError, PaginationError):

@@ -16,12 +16,12 @@ import aiohttp
 import pytest
 
 from integration_sdk import Client
-from integration_sdk._http import CallOptions, Session, hide
+from integration_sdk._http import CallOptions, hide
 from integration_sdk._http.credentials import ApiKey, check_key
 from integration_sdk._http.requests import Request
-from integration_sdk._http.responses import read_error
-from integration_sdk.errors import ConfigurationError, IntegrationError, NotSent
-from tests.http.test_session_phases import LOST, MALFORMED
+from integration_sdk._http.responses import Response, read_error
+from integration_sdk.errors import ConfigurationError, NotSent
+from tests.http.test_session_phases import LOST, MALFORMED, forever
 from tests.support.session_support import (
     ONE_CALL,
     QUICK,
@@ -34,6 +34,7 @@ from tests.support.session_support import (
     held,
     raw_server,
     read,
+    reply_of,
     serving,
     session_on,
     write,
@@ -214,14 +215,6 @@ OUTPUTS: dict[str, Callable[[BaseException], object]] = {
 }
 
 
-async def failure(session: Session, request: Request, options: CallOptions) -> BaseException:
-    try:
-        response = await session.send(request, options)
-        raise read_error(request, response)
-    except IntegrationError as error:
-        return error
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     """Every fault of reads and writes, looked at in every way: 0 sightings of the key."""
@@ -232,7 +225,8 @@ async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixtu
         warnings.simplefilter("always")
         for endpoint, request in ENDPOINTS.items():
             async with serving(FAULTS[fault], api_key=CANARY) as (_, session):
-                error = await failure(session, request, options)
+                reply = await reply_of(session, request, options)
+                error = read_error(request, reply) if isinstance(reply, Response) else reply
                 for output, look in OUTPUTS.items():
                     assert not shows(look(error)), (fault, endpoint, output)
                 assert list(errors_of(error)) == [error]
@@ -240,10 +234,6 @@ async def test_no_error_shows_the_key(fault: str, caplog: pytest.LogCaptureFixtu
                 assert not shows(session.stats())
     assert not shows(caplog.text)
     assert not shows([str(one.message) for one in warned])
-
-
-async def forever(*_: object) -> None:
-    await asyncio.sleep(3600)
 
 
 @pytest.mark.parametrize("moment", ["on_request_start", "on_request_headers_sent", "answer"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from base64 import b64encode
 from typing import Any
@@ -12,18 +13,21 @@ from yarl import URL
 from integration_sdk import Client
 from integration_sdk._http.credentials import check_proxy
 from integration_sdk.errors import ConfigurationError, NotSent
-from tests.support.network_support import as_a_proxy, of_the_server, trusting
 from tests.support.session_support import (
     KEY,
     ONE_CALL,
     Connection,
+    Peer,
     always,
     answer,
     breaks_after,
+    message,
+    of_the_server,
     raw_server,
     read,
     reply_of,
     session_on,
+    trusting,
     write,
 )
 
@@ -33,6 +37,38 @@ FAR_PROXY = "http://proxy.example.com:3128"
 
 
 # Proxies
+
+
+async def as_a_proxy(peer: Peer) -> None:
+    """Pass each request on to the host in its first line, or everything after a CONNECT."""
+    while True:
+        request = await peer.receive()
+        method, target, rest = request.split(b" ", 2)
+        if method == b"CONNECT":
+            await _tunnel(target.decode(), peer.reader, peer.writer)
+            return
+        url = URL(target.decode(), encoded=True)
+        of_service, to_service = await asyncio.open_connection(url.host, url.port)
+        to_service.write(b"%s %s %s" % (method, url.raw_path_qs.encode(), rest))
+        peer.write(await message(of_service))
+        to_service.close()
+
+
+async def _tunnel(target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    host, _, port = target.rpartition(":")
+    of_service, to_service = await asyncio.open_connection(host, int(port))
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    try:
+        await asyncio.gather(_pour(reader, to_service), _pour(of_service, writer))
+    finally:
+        to_service.close()
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(65536):
+        writer.write(piece)
+        await writer.drain()
+    writer.close()
 
 
 async def test_requests_go_through_the_proxy() -> None:
@@ -58,8 +94,8 @@ async def test_a_proxy_on_the_way_to_https_sees_host_and_port_alone(
 ) -> None:
     """What it is asked for is a tunnel; the key and all else are encrypted to the service."""
     async with (
-        raw_server(always(answer()), ssl=of_the_server()) as server,
-        raw_server(as_a_proxy, ssl=tls) as proxy,
+        raw_server(always(answer()), tls=of_the_server()) as server,
+        raw_server(as_a_proxy, tls=tls) as proxy,
         Client(KEY, server.base_url, proxy=URL(proxy.base_url), ssl=trusting()) as client,
     ):
         await client.request("GET", "/secret")
@@ -120,7 +156,7 @@ def test_a_far_proxy_never_sees_the_key(proxy: Any) -> None:
 
 async def test_a_private_ca_is_trusted_on_demand() -> None:
     """By the context that is passed, for reads and writes; by default it is a failed handshake."""
-    async with raw_server(always(answer()), ssl=of_the_server()) as server:
+    async with raw_server(always(answer()), tls=of_the_server()) as server:
         async with Client(KEY, server.base_url, ssl=trusting()) as client:
             assert await client.request("GET", "/") == {}
             assert await client.request("POST", "/", json={}) == {}

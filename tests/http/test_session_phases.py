@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import Any
 
 import aiohttp
@@ -13,23 +14,27 @@ from attrs import evolve
 from integration_sdk import Client, RetryPolicy
 from integration_sdk._http import CallOptions
 from integration_sdk._http.requests import Request, Safety
-from integration_sdk.errors import AnswerLost, MalformedResponse, NotSent
+from integration_sdk.errors import AnswerLost, IntegrationError, MalformedResponse, NotSent
+from tests.support.loops import RunOnLoop, now
 from tests.support.session_support import (
     KEY,
     ONE_CALL,
     QUICK,
     Connection,
     Peer,
+    VirtualService,
     always,
     answer,
     breaks_after,
     error_body,
+    held,
     raw_server,
     read,
     reply_of,
     serving,
     session_on,
     unused_port,
+    virtual_session,
     write,
 )
 
@@ -160,14 +165,14 @@ async def test_what_came_unasked_answers_nothing(request_: Request) -> None:
     assert len(server.requests) == server.connections == 3
 
 
+async def forever(*_: object) -> None:
+    await asyncio.sleep(3600)
+
+
 @pytest.mark.virtual_time
 async def test_time_out_before_the_first_byte_is_not_sent() -> None:
     """A deadline while the connection is being made proves that nothing left."""
     hang = aiohttp.TraceConfig()
-
-    async def forever(*_: object) -> None:
-        await asyncio.sleep(3600)
-
     hang.on_connection_create_start.append(forever)
     options = CallOptions(timeout=0.05)
     async with serving(always(answer()), trace_configs=[hang]) as (server, session):
@@ -175,25 +180,6 @@ async def test_time_out_before_the_first_byte_is_not_sent() -> None:
 
     assert isinstance(error, NotSent)
     assert not server.requests
-
-
-class NoSuchHost(aiohttp.abc.AbstractResolver):
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[aiohttp.abc.ResolveResult]:
-        raise OSError("no such host")
-
-    async def close(self) -> None:
-        """Nothing to close."""
-
-
-async def test_an_unknown_host_is_not_sent_to() -> None:
-    """Its name is resolved before the first byte of the request."""
-    async with (
-        aiohttp.TCPConnector(resolver=NoSuchHost()) as own,
-        session_on("https://api.example.invalid", connector=own) as session,
-    ):
-        assert isinstance(await reply_of(session, write()), NotSent)
 
 
 # A service that falls silent: its answer is lost after read_timeout, not after timeout
@@ -228,15 +214,14 @@ def slowly(reply: bytes, *, pause: float, parts: int) -> Connection:
 @pytest.mark.parametrize(("method", "times"), [("GET", 3), ("POST", 1)])
 async def test_a_silent_answer_is_given_up(method: str, times: int, where: str) -> None:
     """A read is sent again after a minute without a byte; a write never, and it says why."""
-    began = asyncio.get_running_loop().time()
+    began = now()
     serve = slowly(SILENT[where], pause=0, parts=1)
     async with raw_server(serve) as server, Client(KEY, server.base_url, **PATIENT) as client:
         with pytest.raises(AnswerLost, match="the service fell silent") as caught:
             await client.request(method, "/companies")
 
     assert caught.value.attempts == len(server.requests) == times
-    elapsed = asyncio.get_running_loop().time() - began
-    assert 60 * times <= elapsed < 60 * times + 10
+    assert 60 * times <= now() - began < 60 * times + 10
 
 
 @pytest.mark.virtual_time
@@ -251,3 +236,85 @@ async def test_a_slow_answer_is_not_silent() -> None:
 
     assert got == {"results": [1, 2, 3]}
     assert len(server.requests) == 1
+
+
+# `Session.send_once`: one turn, then *before*, then one transmission
+
+
+async def test_nothing_leaves_before_it_is_recorded() -> None:
+    """*before* runs when the turn has come; the request is sent once, whatever comes."""
+    async with serving(always(answer(503, error_body(503)))) as (server, session):
+
+        async def record() -> None:
+            await asyncio.sleep(0)
+            assert not server.requests
+            assert session.stats().in_flight == 1
+
+        response = await session.send_once(write(), ONE_CALL, before=record)
+
+    assert (response.status, response.attempts, len(server.requests)) == (503, 1, 1)
+
+
+@pytest.mark.virtual_time
+async def test_the_timeout_stops_its_wait_and_its_sending_but_no_record() -> None:
+    """A slow commit is finished; what was recorded too late is not sent."""
+    session = virtual_session(VirtualService(latency=5), connections=1)
+    options = CallOptions(timeout=2, retry=RetryPolicy.never())
+    ends: list[str] = []
+
+    async def slow() -> None:
+        await asyncio.sleep(10)
+        ends.append("recorded")
+
+    async def send(before: float) -> None:
+        await asyncio.sleep(before)
+        try:
+            await session.send_once(write(), options, before=None if before else slow)
+        except IntegrationError as error:
+            ends.append(type(error).__name__)
+
+    await asyncio.gather(send(0), send(1), send(11))
+    assert ends == ["NotSent", "recorded", "NotSent", "AnswerLost"]
+
+
+def test_a_connection_that_closed_unnoticed_is_not_written_to(run_on_loop: RunOnLoop) -> None:
+    """Nor by a program that has kept the event loop from noticing; another takes its place."""
+    served, closed = list[bytes](), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listener.accept()
+            with connection:
+                served.append(connection.recv(65536))
+                connection.sendall(answer())
+            closed.set()
+
+    async def journey(port: int) -> None:
+        async with session_on(f"http://127.0.0.1:{port}") as session:
+            for send in (session.send_once, session.send, session.send_once):
+                assert (await send(write(), ONE_CALL)).attempts == 1
+                assert closed.wait(5)  # and not `await`: the loop stands still
+                closed.clear()
+            assert session.stats().budget == 500
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        run_on_loop(journey(listener.getsockname()[1]))
+        serving.join(5)
+    assert len(served) == 3
+
+
+def test_calls_to_a_silent_service_end_at_their_time(run_on_loop: RunOnLoop) -> None:
+    """On every kind of loop, however many there are and whatever came before."""
+
+    async def journey() -> None:
+        options = CallOptions(timeout=0.1, retry=RetryPolicy.never())
+        async with serving(held()) as (_, session):
+            for _ in range(2):
+                calls = [session.send(read(), options) for _ in range(30)]
+                ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 30)
+                assert {type(end) for end in ends} <= {AnswerLost, NotSent}
+                assert all("timeout of 0.1 s expired" in str(end) for end in ends)
+
+    run_on_loop(journey())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,17 +11,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from integration_sdk import Priority
-from integration_sdk._http import CallOptions
 from integration_sdk._http.limiter import Limiter
 from integration_sdk._http.limits import PROBE_PATIENCE, Lane, Waiter
-from tests.support.session_support import (
-    VirtualService,
-    asking,
-    least,
-    refusal,
-    virtual_session,
-    write,
-)
+from integration_sdk._http.responses import Response
+
+
+def asking(company: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Waiter:
+    return Waiter(company, priority)
+
+
+def least(_most: float) -> float:
+    """Return the smallest that chance can draw."""
+    return 0.0
+
+
+def refusal(
+    status: int = 429, floor: float | None = None, *, company_only: bool | None = None
+) -> Response:
+    headers = {} if floor is None else {"Retry-After": str(floor)}
+    if company_only is not None:
+        headers["X-Rate-Limit-Remaining"] = str(int(company_only))
+    return Response(status=status, headers=headers)
 
 
 def order_of(limiter: Limiter, first: Waiter) -> list[Waiter]:
@@ -257,19 +265,3 @@ def test_calls_and_companies_of_the_past_are_forgotten(companies: int, in_outage
 
     gc.collect()
     assert sum(isinstance(one, Lane | Waiter) for one in gc.get_objects()) - before < 4_000
-
-
-@pytest.mark.virtual_time
-async def test_a_call_that_has_ended_is_not_kept_for_its_deadline() -> None:
-    """Neither its record nor its answer, which may be a large page: not for a moment."""
-    service = VirtualService(latency=0.01)
-    session = virtual_session(service)
-    kept = list[weakref.ref[Any]]()
-    for _ in range(100):
-        request = write()
-        answer = await session.send(request, CallOptions(timeout=3600))
-        kept += [weakref.ref(request), weakref.ref(answer)]
-        del request, answer
-        service.log.clear()
-
-    assert not any(one() for one in kept)

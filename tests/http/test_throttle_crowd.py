@@ -18,6 +18,7 @@ from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.requests import Phase, Request
 from integration_sdk._http.responses import Failure
 from integration_sdk.errors import AnswerLost, IntegrationError, ServiceUnavailable, TooManyRequests
+from tests.support.loops import now
 from tests.support.session_support import (
     Rule,
     Verdict,
@@ -28,10 +29,6 @@ from tests.support.session_support import (
 )
 
 pytestmark = pytest.mark.virtual_time
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def outcome_of(session: Session, request: Request, timeout: float = 60) -> Any:
@@ -70,12 +67,10 @@ class Bucket:
     rate: float
     burst: float
     told: str | None = "1"
-    tokens: float = field(default=math.nan)
+    tokens: float = math.inf
     last: float = 0.0
 
     def __call__(self, service: VirtualService, request: Request, at: float) -> Verdict:
-        if math.isnan(self.tokens):
-            self.tokens, self.last = self.burst, at
         self.tokens = min(self.burst, self.tokens + (at - self.last) * self.rate)
         self.last = at
         if self.tokens >= 1:

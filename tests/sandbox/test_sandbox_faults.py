@@ -32,7 +32,6 @@ CALLS = {
     "get": ("GET", "/companies"),
     "items": ("GET", "{company}/data/items"),
     "invoices": ("GET", "{company}/data/invoices"),
-    "connection": ("GET", "{at}"),
     "list": ("GET", "{company}/push"),
     "list/": ("GET", "{company}/push/"),
     "push": ("POST", "{at}/push/invoices"),

@@ -48,6 +48,11 @@ class RunOnLoop:
             return result
 
 
+def now() -> float:
+    """Return the time of the running loop, such as a virtual one."""
+    return asyncio.get_running_loop().time()
+
+
 async def until(true: Callable[[], object]) -> None:
     """Wait for something that another task or process is going to bring about."""
     async with asyncio.timeout(60):

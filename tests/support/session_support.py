@@ -7,18 +7,18 @@ import json
 import random
 import re
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from ssl import SSLContext
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
-from integration_sdk import Priority, RetryPolicy
+from integration_sdk import RetryPolicy
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.credentials import Hidden
-from integration_sdk._http.limits import Waiter
 from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Response
 from integration_sdk._http.transport import Attempt
@@ -26,6 +26,7 @@ from integration_sdk._options_given import ConnectionOptions
 from integration_sdk.errors import IntegrationError
 
 KEY = "test-key-0123456789"
+TLS = Path(__file__).parent / "tls"
 QUICK = RetryPolicy(base=0.001, throttled_base=0.001)
 ONE_CALL = CallOptions(timeout=10, retry=QUICK)
 
@@ -122,10 +123,10 @@ class RawServer:
 
 @asynccontextmanager
 async def raw_server(
-    serve: Connection, port: int = 0, *, ssl: SSLContext | None = None
+    serve: Connection, port: int = 0, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
-    raw = RawServer(serve, scheme="http" if ssl is None else "https")
-    server = await asyncio.start_server(raw.connected, "127.0.0.1", port, ssl=ssl)
+    raw = RawServer(serve, scheme="http" if tls is None else "https")
+    server = await asyncio.start_server(raw.connected, "127.0.0.1", port, ssl=tls)
     raw.port = server.sockets[0].getsockname()[1]
     try:
         yield raw
@@ -135,6 +136,18 @@ async def raw_server(
         await server.wait_closed()
         await asyncio.sleep(0)
         await raw.end()  # of connections that were accepted meanwhile
+
+
+def of_the_server() -> ssl.SSLContext:
+    """Return the TLS settings of a server on localhost, whose CA nobody knows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "localhost.pem")
+    return context
+
+
+def trusting() -> ssl.SSLContext:
+    """Return the TLS settings of a client that knows this CA."""
+    return ssl.create_default_context(cafile=TLS / "ca.pem")
 
 
 def unused_port() -> int:
@@ -248,20 +261,16 @@ class VirtualService:
         self.in_flight += 1
         try:
             verdict = self.rule(self, transmission.request, now)
-            status = 200 if verdict is None else 0
-            if isinstance(verdict, tuple):
-                status = verdict[0]
-            elif isinstance(verdict, Response):
-                status = verdict.status
+            reply = verdict or Response(status=200, body=b"{}")
+            if isinstance(reply, tuple):
+                status, headers = reply
+                reply = Response(status=status, headers=headers, body=error_body(status))
+            status = reply.status if isinstance(reply, Response) else 0
             self.log.append((now, status, transmission.request))
             await asyncio.sleep(self.latency if verdict is None else self.latency / 10)
         finally:
             self.in_flight -= 1
-        if isinstance(verdict, Response | Failure):
-            return verdict
-        headers = verdict[1] if verdict is not None else {}
-        body = b"{}" if status == 200 else error_body(status)
-        return Response(status=status, headers=headers, body=body)
+        return reply
 
     def count(self, status: int, begin: float = 0.0, end: float = float("inf")) -> int:
         return sum(begin <= at < end and seen == status for at, seen, _ in self.log)
@@ -295,26 +304,3 @@ def errors_of(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-# A call that waits for its turn
-
-
-def asking(company: str | None = None, priority: Priority = Priority.INTERACTIVE) -> Waiter:
-    return Waiter(company, priority)
-
-
-# The smallest that chance can draw, and a refusal
-
-
-def least(_most: float) -> float:
-    return 0.0
-
-
-def refusal(
-    status: int = 429, floor: float | None = None, *, company_only: bool | None = None
-) -> Response:
-    headers = {} if floor is None else {"Retry-After": str(floor)}
-    if company_only is not None:
-        headers["X-Rate-Limit-Remaining"] = str(int(company_only))
-    return Response(status=status, headers=headers)

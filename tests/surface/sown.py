@@ -53,6 +53,6 @@ FAULTS: Final[dict[str, Fault]] = {
         "_options/description.py", '(None, "", [])', '(None, "")', "options", "Field.is_empty"
     ),
     "true is the choice 1": Fault(
-        "_options/description.py", "(bool, value)", "value", "options options_schema", "_same"
+        "_options/description.py", "(bool, value)", "value", "options", "_same"
     ),
 }  # fmt: skip

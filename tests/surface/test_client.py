@@ -153,11 +153,19 @@ async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) ->
 
 
 async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> None:
-    """ "What the service does", 3: options, push, monitor; by key, together with the company."""
+    """ "What the service does", 3: options, push, monitor; by key, together with the company.
+
+    ``check="options"`` refuses a record that lacks what is required, and sends nothing.
+    """
     books = books_of(client, sandbox)
 
     options = await books.options("invoices")
     assert [problem for problem in options.check(DELIVERY) if problem.is_error] == []
+    with pytest.raises(errors.InvalidRecord, match="not sent") as caught:
+        await books.push("invoices", {}, check="options")
+    assert caught.value.problems
+    assert ".;" not in str(caught.value)
+    assert sandbox.count("POST", "/push/") == 0
     operation = await books.push("invoices", DELIVERY, timeout_minutes=60)
     assert operation.status is PushStatus.PENDING
     assert operation.timeout_in_minutes == 60
@@ -192,16 +200,6 @@ async def test_bulk_push_settles_every_request(
 
 
 # What is remembered of push options
-
-
-async def test_options_are_checked_before_a_push(sandbox: Sandbox, client: Client) -> None:
-    """``check="options"`` refuses a record that lacks what is required, and sends nothing."""
-    with pytest.raises(errors.InvalidRecord, match="not sent") as caught:
-        await books_of(client, sandbox).push("invoices", {}, check="options")
-
-    assert caught.value.problems
-    assert ".;" not in str(caught.value)
-    assert sandbox.count("POST", "/push/") == 0
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 300), (404, 30), (403, 0), (500, 0)])

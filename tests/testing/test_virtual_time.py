@@ -11,15 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from integration_sdk.testing import VirtualTimeStalled, run_virtual
+from tests.support.loops import now
 from tests.support.session_support import Peer, answer, in_turn, raw_server
 
 pytestmark = pytest.mark.virtual_time
 
 HOUR = 3600.0
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def late(peer: Peer) -> None:
