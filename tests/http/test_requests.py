@@ -63,9 +63,6 @@ def test_routes_are_as_the_document_writes_them(dialect: Dialect) -> None:
     assert dialect.routes.keys() >= SHOWN_IN_THE_DOCUMENT.keys()
 
 
-# Pushes
-
-
 def test_create_and_update_are_different_requests() -> None:
     """A create is a POST, an update a PUT of the record; both go at push priority, once. The
     published service takes an idempotency key on a POST, the document's none.
@@ -97,9 +94,6 @@ def test_file_is_one_multipart_field() -> None:
     assert request.content_type.startswith("multipart/form-data; boundary=")
     with pytest.raises(ConfigurationError):
         requests.with_file(bare, b"", filename='a"\r\nX: y', content_type="text/plain")
-
-
-# The door for everything else
 
 
 @pytest.mark.parametrize(

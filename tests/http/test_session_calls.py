@@ -44,8 +44,6 @@ from tests.support.session_support import (
     write,
 )
 
-# What goes out
-
 
 def keyed() -> Request:
     return write(headers={"Idempotency-Key": "k-1"}, key_header="Idempotency-Key")
@@ -101,9 +99,6 @@ def test_any_text_is_a_safe_base_url_or_refused(text: str) -> None:
         return
     assert url.startswith(("https://", "http://localhost", "http://127.", "http://["))
     assert check_base_url(f"{url}/") == url
-
-
-# What comes back, without a server
 
 
 @pytest.mark.parametrize(
@@ -208,7 +203,7 @@ async def test_middlewares_and_traces_are_passed_through() -> None:
     assert all(b"X-Tenant: t" in request for request in server.requests)
 
 
-# Closing
+# Closing and cancelling
 
 
 async def test_closing_ends_all_calls_at_once() -> None:
@@ -227,9 +222,6 @@ async def test_closing_ends_all_calls_at_once() -> None:
         assert [type(end) for end in ends] == [AnswerLost, ClientClosed, ClientClosed, ClientClosed]
         assert all("closed" in str(end) for end in ends)
         assert len(server.requests) == 1
-
-
-# Cancelling
 
 
 @pytest.mark.virtual_time

@@ -48,7 +48,7 @@ def shows(text: object) -> bool:
     return CANARY in str(text) or SENT in str(text)
 
 
-# Where it goes
+# Where it goes, and what can be one
 
 
 async def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,6 @@ async def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch) -> No
             await session.send(read(), ONE_CALL)
 
     assert (canary.connections, len(server.requests)) == (0, 1)
-
-
-# What can be a key
 
 
 @pytest.mark.parametrize(

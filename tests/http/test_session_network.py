@@ -36,9 +36,6 @@ BASIC = b64encode(KEY.encode())
 FAR_PROXY = "http://proxy.example.com:3128"
 
 
-# Proxies
-
-
 async def as_a_proxy(peer: Peer) -> None:
     """Pass each request on to the host in its first line, or everything after a CONNECT."""
     while True:
@@ -149,9 +146,6 @@ def test_a_far_proxy_never_sees_the_key(proxy: Any) -> None:
     assert "secret" not in str(caught.value)
     assert check_proxy(proxy, SERVICE) == URL(proxy)
     assert check_proxy("http://[::1]:3128", "http://localhost:8080")
-
-
-# Certificates
 
 
 async def test_a_private_ca_is_trusted_on_demand() -> None:

@@ -81,7 +81,7 @@ def test_whom_a_status_concerns() -> None:
         assert statuses.scope_of(status) is expected, status
 
 
-# Those who ask
+# Those who ask; they follow no redirect
 
 
 PROXYS = (b"", b"<html>", b"[]", b"null", b'{"statusCode": 429}', b'{"statusCode": 1, "error": ""}')
@@ -117,9 +117,6 @@ def test_one_judgement_of_a_push(body: bytes) -> None:
         assert alone.in_doubt == (managed is Event.LOST), status
 
 
-# Redirects are not followed; those that say that the address took nothing are refusals
-
-
 ELSEWHERE = "https://service.example"
 
 
@@ -139,7 +136,9 @@ ELSEWHERE = "https://service.example"
 async def test_a_redirected_write_is_refused_or_in_doubt(
     status: int, to: str, in_doubt: bool
 ) -> None:
-    """It is sent once, the key goes nowhere else, and the error says where to point base_url."""
+    """It is sent once, the key goes nowhere else, and the error says where to point base_url: a
+    refusal, if the redirect says that the address took nothing.
+    """
     async with serving(always(answer(status, Location=to))) as (server, session):
         for request in (write(), read()):
             response = await session.send(request, ONE_CALL)
@@ -152,7 +151,7 @@ async def test_a_redirected_write_is_refused_or_in_doubt(
     assert len(server.requests) == 2
 
 
-# Policy and pauses
+# Sending again
 
 
 NOW = 1_700_000_000.0
@@ -177,9 +176,6 @@ def test_pauses_are_drawn_below_a_doubling_limit(
         assert pause_of(10**6, first=base, cap=cap, jitter=draw.__mul__, floor=40.0) == 40.0
 
 
-# The budget
-
-
 def test_an_outage_costs_a_tenth_more_at_most() -> None:
     """Beyond a full budget of 100, there is one repetition for ten successes."""
     budget = RetryBudget()
@@ -187,9 +183,6 @@ def test_an_outage_costs_a_tenth_more_at_most() -> None:
     for _ in range(70):
         budget.earn()
     assert sum(budget.spend() for _ in range(200)) == 7
-
-
-# Retry-After
 
 
 @given(st.floats() | st.text(max_size=40))
@@ -213,9 +206,6 @@ def test_a_date_counts_from_the_services_clock(seconds: int, off: int) -> None:
 
     assert read_retry_after(named, NOW) == max(0, seconds)
     assert read_retry_after(dated, NOW + off) == max(0, seconds)
-
-
-# Quotas
 
 
 def test_the_quota_is_read_in_every_form() -> None:

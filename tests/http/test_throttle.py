@@ -243,13 +243,10 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30)
 
 
-# A process that runs for months
-
-
 @pytest.mark.parametrize("in_outage", [True, False])
 @pytest.mark.parametrize("companies", [1, 10_000])
 def test_calls_and_companies_of_the_past_are_forgotten(companies: int, in_outage: bool) -> None:
-    """Calls that gave up at a closed gate, and companies that were refused once."""
+    """Those that gave up at a closed gate, and were refused once, in a process of months."""
     before = sum(isinstance(one, Lane | Waiter) for one in gc.get_objects())
     limiter, patient = Limiter(least), asking("patient")
     if in_outage:

@@ -16,8 +16,24 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from integration_sdk import Problem, PushOptions
 from integration_sdk._options.description import DATE_TIME
 from integration_sdk._records.codec import encode_record
+from integration_sdk._records.shapes import structure
 from integration_sdk.models import OptionEntry, PropertyDescription
-from tests.support.options_support import Json, choices, options, prop
+
+Json = dict[str, Any]
+
+
+def options(**properties: Json) -> PushOptions:
+    described = {"type": "Object", "displayName": "Invoice", "properties": properties}
+    return PushOptions.of(structure({**described, "required": True}, PropertyDescription))
+
+
+def prop(kind: str = "String", *, required: bool = False, **more: Any) -> Json:
+    return {"type": kind, "required": required, **more}
+
+
+def choices(*values: str, kind: str = "String", required: bool = False) -> Json:
+    listed = [{"value": value, "displayName": value.title()} for value in values]
+    return prop(kind, required=required, options=listed)
 
 
 def found(problems: list[Problem]) -> list[tuple[str, str]]:
@@ -55,8 +71,6 @@ def test_problems_come_in_record_order() -> None:
         ("issueDate", "required"),
     ]
 
-
-# Types
 
 DAYS = [
     *("2024-02-29", "2024-05-31T09:30", "2024-05-31T09:30:00.1234567Z"),
@@ -164,9 +178,6 @@ SMALL: list[tuple[Json, Any, list[tuple[str, str]]]] = [
 def test_small_cases(described: Json, record: Any, problems: list[tuple[str, str]]) -> None:
     """Null, unknown types, undescribed parts and odd choices, each as the rules say."""
     assert found(options(**described).check(record)) == problems
-
-
-# Unlisted
 
 
 def test_a_label_is_answered_with_its_value() -> None:

@@ -227,7 +227,7 @@ async def test_retry_after_takes_every_form() -> None:
     assert free.get("Retry-After") is None
 
 
-# At once
+# What they do
 
 
 LIMITS = [({"total": 2}, 2), ({"per_company": 2}, 4), ({"total": 3, "per_company": 2}, 3)]
@@ -249,9 +249,6 @@ async def test_concurrency_is_limited(limits: dict[str, Any], passed: int) -> No
 
     assert Counter(reply.status for reply in replies)[200] == passed
     assert (rule.hits, after) == (8 - passed, [200, 200])
-
-
-# Time and the line
 
 
 async def test_latency_comes_before_the_work_and_lateness_after() -> None:
@@ -284,9 +281,6 @@ async def test_an_answer_is_cut_at_a_byte() -> None:
                 assert at < int(answer.headers["Content-Length"])
                 assert answer.content.total_raw_bytes == at
             assert http.sandbox.requests[-1].status == answer.status
-
-
-# The world of one call
 
 
 async def test_the_world_is_changed_for_a_call() -> None:

@@ -103,7 +103,7 @@ def test_odd_settings_are_refused(row: str) -> None:
         Sandbox(**options)
 
 
-# Starting and stopping
+# Starting, stopping, and the wire
 
 
 async def test_it_can_be_started_again() -> None:
@@ -125,9 +125,6 @@ async def test_it_can_be_started_again() -> None:
     async with sandbox:
         assert [push.status for push in sandbox.pushes] == ["Success"]
         assert repr(sandbox) == f"Sandbox({sandbox.base_url}, 3 companies, 1 pushes)"
-
-
-# On the wire
 
 
 async def test_a_slash_at_the_end_of_a_path_makes_no_difference() -> None:
