@@ -140,9 +140,9 @@ class Changes:
     _largest: int = LARGEST_PAGE
 
     def first(self) -> str:
-        marks = self.start.marks
-        for at in range(0, len(marks), 2 * _HASH):
-            self._known[marks[at : at + _HASH]] = marks[at + _HASH : at + 2 * _HASH], _NOT_MET
+        known = self.start.known
+        for at in range(0, len(known), 2 * _HASH):
+            self._known[known[at : at + _HASH]] = known[at + _HASH : at + 2 * _HASH], _NOT_MET
         self._since = self._before = self._asked_from = self.start.query
         return self._from_moment()
 
@@ -278,8 +278,8 @@ class Changes:
         elif taken:
             moment = self._bounded(self._fresh[taken - 1][1][1])
         known = self._known | dict(self._fresh[:taken])
-        marks = b"".join(mark + content for mark, (content, at) in known.items() if at >= moment)
-        return Cursor(self.start.of, moment, 0, done, marks)
+        hashes = b"".join(mark + content for mark, (content, at) in known.items() if at >= moment)
+        return Cursor(self.start.of, moment, 0, done, hashes)
 
     def _error(self, what: str) -> PaginationError:
         return list_error(self.request, what, 1)

@@ -27,7 +27,6 @@ MOST_EMPTY: Final = 1_000
 _NUMBER: Final = re.compile(r"(?:^|(?<=&))page=(\d{1,18})(?=&|$)")
 _SIZE: Final = re.compile(r"(?:^|(?<=&))pageSize=(\d{1,4})(?=&|$)")
 _SENT_AS_IT_IS: Final = "!$%&'()*+,/:;=?@[]|"
-SHORT: Final = b"short"
 _PLACE: Final = frozenset({"page", "pageSize"})
 
 
@@ -42,15 +41,16 @@ class Cursor(msgspec.Struct, array_like=True, frozen=True):
         query: Of the page that holds the next item; of a list of changes, the moment.
         skip: Items of that page that were handed out.
         done: Items handed out so far, earlier runs included.
-        marks: Of changes: hashes, 8 bytes each, of what was handed out from the moment on. Of
-            links: `SHORT` within a page that was not full.
+        known: Of changes: hashes of what was handed out from the moment on.
+        is_short: Whether the page has fewer items than requested.
     """
 
     of: str
     query: str
     skip: int = 0
     done: int = 0
-    marks: bytes = b""
+    known: bytes = b""
+    is_short: bool = False
 
     def __str__(self) -> str:
         payload = msgspec.msgpack.encode(self)
@@ -110,7 +110,7 @@ def same(one: str, other: str) -> bool:
 def in_smaller_pages(place: Cursor, size: int) -> Cursor | None:
     """Return *place* in pages of *size*; None unless all pages up to it were full."""
     number, own = number_in(place.query), size_in(place.query)
-    if number is None or not 0 < size < own or place.marks == SHORT:
+    if number is None or not 0 < size < own or place.is_short:
         return None
     if (number - 1) * own + place.skip != place.done:
         return None
@@ -230,9 +230,8 @@ class Links:
 
     def smaller(self, query: str, done: int) -> str | None:
         """Return the page of half the size that holds the item behind the first *done*."""
-        place = self.start
-        if query != place.query:
-            place = Cursor(place.of, query, 0, done)
+        start = self.start
+        place = start if query == start.query else Cursor(start.of, query, 0, done)
         fewer = in_smaller_pages(place, size_in(query) // 2)
         if fewer is not None:
             self.start = fewer
@@ -243,5 +242,5 @@ class Links:
         if taken == len(opened.raws) and opened.following is not None:
             return Cursor(self.start.of, opened.following, 0, done)
         count = len(opened.page.raws)
-        marks = SHORT if count < size_in(query) else b""
-        return Cursor(self.start.of, query, count - len(opened.raws) + taken, done, marks)
+        skip, is_short = count - len(opened.raws) + taken, count < size_in(query)
+        return Cursor(self.start.of, query, skip, done, is_short=is_short)

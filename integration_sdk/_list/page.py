@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -26,14 +27,7 @@ PIECE: Final = 1 << 20
 """Bytes of a large page that are split at a time; about 10 ms for the smallest items."""
 _HEAD: Final = 1 << 16  # bytes, within which the items begin
 _MOST: Final = 2**63 - 1
-_TEXT: Final = rb'"(?:[^"\\]|\\.)*+"'
-_LINK: Final = rb'\{(?:[^{}"]|%b)*+\}' % _TEXT
-_LINKS: Final = rb'\{(?:[^{}"]|%b|%b)*+\}' % (_TEXT, _LINK)
-_START: Final = rb'"results"\s*:\s*\['
-_RESULTS: Final = re.compile(
-    rb'\s*\{(?:[^{}\["]|(?!%b)%b|%b)*+%b' % (_START, _TEXT, _LINKS, _START), re.DOTALL
-)
-"""What stands before the items of a page: members without a list, such as links."""
+_RESULTS: Final = re.compile(rb'"results"\s*:\s*\[')
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -98,9 +92,8 @@ def read_page(response: Response) -> Generator[None, None, RawPage]:
 
 def _split(body: bytes) -> Generator[None, None, _Envelope]:
     raws: list[Raw] = []
-    head = _RESULTS.match(body, 0, _HEAD) if len(body) > 4 * PIECE else None
-    if head is not None:
-        at = head.end()
+    begin = at = _beginning(body)
+    if begin:
         first = body[at : body.find(b":", at) + 1].lstrip()  # objects within items begin otherwise
         # What ends in the middle of an item is not valid JSON; then the rest is split at once.
         while (cut := max(body.rfind(end + first, at, at + PIECE) for end in (b"},", b"}, "))) > 0:
@@ -110,10 +103,19 @@ def _split(body: bytes) -> Generator[None, None, _Envelope]:
                 break
             at = body.index(b"{", cut)
             yield
-        body = body[: head.end()] + body[at:]
+        body = body[:begin] + body[at:]
     envelope = _read_whole(body)
     envelope.results[:0] = raws
     return envelope
+
+
+def _beginning(body: bytes) -> int:
+    """Return where the items of a large page begin; 0 for any other."""
+    for found in _RESULTS.finditer(body, 0, _HEAD) if len(body) > 4 * PIECE else ():
+        with suppress(msgspec.DecodeError):  # of a member of another object
+            _read_envelope(body[: found.end()] + b"]}")
+            return found.end()
+    return 0
 
 
 def _read_whole(body: bytes) -> _Envelope:

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from attrs import evolve
+
 from integration_sdk._checks import needed, one_of, whole_number
 from integration_sdk._handed_out import handed_out
 from integration_sdk._http.requests import DEFAULT_PAGE_SIZE, Request
@@ -118,7 +120,7 @@ class Pager(Generic[T_co]):
         return self._first_page().__await__()
 
     async def _first_page(self) -> ListPage[T_co]:
-        async with aclosing(_pages(self._read(prefetch=0))) as pages:
+        async with aclosing(_pages(self._read(evolve(self._options, prefetch=0)))) as pages:
             async for page in pages:
                 return page
         return _page(RawPage(), [], self.cursor)
@@ -142,10 +144,9 @@ class Pager(Generic[T_co]):
 
         After an error the cursor is where this began.
         """
-        if limit is not None:
-            whole_number("limit", limit, 0, 2**63)
         items: list[T_co] = []
-        reading = self._read(limit=limit)
+        limits = [most for most in (limit, self._options.limit) if most is not None]
+        reading = self._read(evolve(self._options, limit=min(limits, default=None)))
         reading.hold()
         async with aclosing(_pages(reading)) as pages:
             async for page in pages:
@@ -198,22 +199,10 @@ class Pager(Generic[T_co]):
         return Cursor(of, request.target.partition("?")[2], 0, ((options.page or 1) - 1) * size)
 
     def _read(
-        self,
-        *,
-        prefetch: int | None = None,
-        limit: int | None = None,
-        reader: ItemReader | None = None,
+        self, options: ListOptions | None = None, reader: ItemReader | None = None
     ) -> Reading:
-        limits = [most for most in (limit, self._options.limit) if most is not None]
-        self._reading = Reading(
-            self._fetch,
-            self._request,
-            reader or self._reader,
-            self._options,
-            self._walk(),
-            min(limits, default=float("inf")),
-            self._options.prefetch if prefetch is None else prefetch,
-        )
+        reader, options = reader or self._reader, options or self._options
+        self._reading = Reading(self._fetch, self._request, reader, options, self._walk())
         return self._reading
 
     def _walk(self) -> Links | Changes:
@@ -243,7 +232,7 @@ def _page(page: RawPage, results: list[T], cursor: str) -> ListPage[T]:
 async def _items(reading: Reading) -> AsyncGenerator[Any]:
     async with aclosing(reading):
         while (values := await reading.turn()) is not None:
-            while count := reading.left:
+            while count := reading.left():
                 try:
                     for item in islice(values, count):
                         yield item
@@ -259,7 +248,7 @@ async def _pages(reading: Reading) -> AsyncGenerator[ListPage[Any]]:
             results: list[Any] = []
             held = reading.held
             reading.hold()
-            while count := reading.left:
+            while count := reading.left():
                 try:
                     results.extend(islice(values, count))
                 except Exception as error:  # a model's own code may raise anything

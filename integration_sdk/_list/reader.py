@@ -73,8 +73,6 @@ class Reading:
         reader: Decodes items.
         options: The list's options.
         walk: Decides which page comes next.
-        limit: Items to hand out, at most.
-        prefetch: Pages to request ahead.
     """
 
     fetch: Fetch
@@ -82,8 +80,6 @@ class Reading:
     reader: ItemReader
     options: ListOptions
     walk: Links | Changes
-    limit: float
-    prefetch: int
     opened: Opened = field(init=False, default=Opened(RawPage(), (), None))
     """The current page."""
     query: str = field(init=False, default="")
@@ -91,14 +87,12 @@ class Reading:
     held: tuple[Cursor, int] | None = field(init=False, default=None)
     """The place and the items handed out, while more are collected into a page or batch."""
     _items: Iterator[Raw] = field(init=False, default=iter(()))
-    _done: int = field(
+    _begun: int = field(
         init=False, default=Factory(lambda self: self.walk.start.done, takes_self=True)
     )
-    """Items of the list before the current page."""
+    """Items of the list that earlier runs handed out."""
     _counts: ListReport = Factory(ListReport)
-    """Without the items of the current page."""
-    _unfit: int = field(init=False, default=0)
-    """Items of the current page that did not fit the model."""
+    """Its items are those of the pages before the current one, invalid ones included."""
     _ahead: deque[tuple[str, asyncio.Task[Response | Exception]]] = Factory(deque)
     _more: Iterator[str] = field(init=False, default=iter(()))
     """What may be requested ahead next."""
@@ -114,15 +108,23 @@ class Reading:
         """Items of the current page that were taken."""
         return len(self.opened.raws) - length_hint(self._items)
 
-    @property
-    def left(self) -> int:
-        """Items of the current page that may be taken next, at most a slice."""
-        return int(min(length_hint(self._items), self.limit - self._fit, SLICE))
+    def left(self, most: float = SLICE) -> int:
+        """Return how many items of the current page may be taken next, of *most*."""
+        return int(min(length_hint(self._items), self._wanted, most))
 
     @property
     def _fit(self) -> int:
         """Items that were taken, but for those that did not fit the model."""
-        return self._counts.items + self.taken - self._unfit
+        return self._counts.items + self.taken - self._counts.invalid
+
+    @property
+    def _wanted(self) -> float:
+        return inf if self.options.limit is None else self.options.limit - self._fit
+
+    @property
+    def _done(self) -> int:
+        """Items of the list that were taken, earlier runs included."""
+        return self._begun + self._counts.items + self.taken
 
     @property
     def cursor(self) -> Cursor:
@@ -131,7 +133,7 @@ class Reading:
             return self.held[0]
         if not self._counts.pages:
             return self.walk.start
-        return self.walk.place(self.query, self.taken, self.opened, self._done + self.taken)
+        return self.walk.place(self.query, self.taken, self.opened, self._done)
 
     @property
     def report(self) -> ListReport:
@@ -149,7 +151,7 @@ class Reading:
         Not a generator: if two are nested, and both are garbage at once, both are closed at once.
         """
         try:
-            is_full = self._fit >= self.limit
+            is_full = self._wanted <= 0
             if self.opened.problem is not None and not is_full:
                 raise self.opened.problem
             following = self.opened.following if self._counts.pages else self.walk.first()
@@ -164,32 +166,29 @@ class Reading:
             await asyncio.sleep(0)  # requests leave when the event loop runs
             if self._counts.pages == 1:
                 warn_if_legacy(self.request, self.request.replacement)
-            return self.reader.values(self._items)
+            return map(self.reader.decode, self._items)
         except IntegrationError as error:
             error.cursor = error.cursor or str(self.cursor)
             raise
 
     def _turn_to(self, opened: Opened, query: str) -> None:
-        counts, past = self._counts, len(self.opened.raws)
-        counts.items += past - self._unfit
+        counts = self._counts
+        counts.items += len(self.opened.raws)
         counts.pages += 1
         if opened.page.total is not None:
             counts.total = opened.page.total
             counts.first_total = counts.total if counts.first_total is None else counts.first_total
-        self._done += past
-        self._unfit = 0
         self.opened, self.query, self._items = opened, query, iter(opened.raws)
 
     def _compare_with_total(self, following: str | None) -> None:
-        total, done = self._counts.total, self._done + self.taken
+        total, done = self._counts.total, self._done
         is_end = following is None and self.taken == len(self.opened.raws)
         if is_end and isinstance(self.walk, Links) and total is not None and done < total:
             logger.warning("%s ended after %d of %d items", self.request, done, total)
 
     def take(self, most: float = inf) -> list[bytes]:
         """Return what is left of the current page, undecoded; *most* so many items."""
-        count = int(min(length_hint(self._items), self.limit - self._fit, most))
-        return [bytes(raw) for raw in islice(self._items, count)]
+        return [bytes(raw) for raw in islice(self._items, self.left(most))]
 
     async def several(self, count: int) -> list[bytes]:
         """Return the next *count* items, undecoded; fewer at the end."""
@@ -222,7 +221,6 @@ class Reading:
             **request.facts,
         )
         invalid.cursor = str(self.cursor)
-        self._unfit += 1
         self._counts.invalid += 1
         if self.options.on_invalid is None:
             raise invalid from error
@@ -236,7 +234,7 @@ class Reading:
         following = opened.following
         while self._ahead and (following is None or not same(self._ahead[0][0], following)):
             self._ahead.popleft()[1].cancel()
-        left = self.limit - self._fit - len(opened.raws)
+        left = self._wanted - len(opened.raws)
         if following is None or left <= 0:
             self._more = iter(())
         elif not self._ahead:
@@ -244,27 +242,21 @@ class Reading:
 
     def _top_up(self, waited_for: int = 0) -> None:
         room = (self.options.max_bytes - self._size) // self._usual - waited_for
-        while len(self._ahead) < min(self.prefetch, room):
+        while len(self._ahead) < min(self.options.prefetch, room):
             query = next(self._more, None)
             if query is None:
                 return
             task = asyncio.create_task(self._fetch(query, Priority.PREFETCH))
             self._ahead.append((query, task))
 
-    def _cancel_ahead(self) -> None:
-        for _, task in self._ahead:
-            task.cancel()
-        self._ahead.clear()
-        self._more = iter(())
-
     async def _page(self, query: str) -> tuple[RawPage, str]:
         """Return the page of *query*, or where that is too large, a smaller one and its query."""
         outcome = await self._outcome(query)
         while isinstance(outcome, ResponseTooLarge):
-            smaller = self.walk.smaller(query, self._done + self.taken)
+            smaller = self.walk.smaller(query, self._done)
             if smaller is None:
                 break
-            self._cancel_ahead()
+            await self.aclose()  # what was requested ahead is as large
             query = smaller
             outcome = await self._fetch(query, self.request.priority)
         if isinstance(outcome, Exception):
@@ -314,6 +306,9 @@ class Reading:
     async def aclose(self) -> None:
         """Cancel all requests, and wait until they have ended."""
         tasks = [task for _, task in self._ahead]
-        self._cancel_ahead()
+        self._ahead.clear()
+        self._more = iter(())
+        for task in tasks:
+            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
