@@ -17,6 +17,7 @@ from typing import (
     Final,
     NotRequired,
     Required,
+    TypedDict,
     Union,
     get_args,
     get_origin,
@@ -25,15 +26,14 @@ from typing import (
 )
 
 import attrs
-import msgspec
 from cattrs import Converter, transform_error
-from cattrs.errors import AttributeValidationNote, ClassValidationError
 from cattrs.gen import make_dict_structure_fn, override
+from cattrs.gen.typeddicts import make_dict_structure_fn as make_members_fn
 
 from integration_sdk._options_given import Numbers
 from integration_sdk._records.codec import parse_utc
 from integration_sdk._records.pydantic_models import is_pydantic
-from integration_sdk._records.writing import is_made, is_struct, json_names
+from integration_sdk._records.writing import decode_exact, is_made, is_struct, json_names
 
 Hook = Callable[[Any, Any], Any]
 """Makes a value of the class that it is given, which may be derived, such as an enumeration."""
@@ -41,19 +41,18 @@ _ORDER: Final = (Decimal, float, int, bool, str)
 """Plain values. In a union, what is none of its kinds is read as the first: 1 as Decimal."""
 _DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 """A day as the service writes it, with or without midnight. Any other time would be lost."""
-_read: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def builder(model: Any, numbers: Numbers) -> Callable[[Any], Any]:
     """Return a function that decodes the bytes of an item into *model*."""
     build = _converter(numbers, detailed=False).get_structure_hook(model)
-    return lambda raw: build(_read(raw), model)
+    return lambda raw: build(decode_exact(raw), model)
 
 
 def explain(model: Any, raw: bytes, error: Exception) -> tuple[str, str]:
     """Return what is wrong with an item, and where."""
     try:
-        _converter("float", detailed=True).structure(_read(raw), model)
+        _converter("float", detailed=True).structure(decode_exact(raw), model)
     except Exception as detailed:  # the same error, with its path
         what, _, where = transform_error(detailed, "$", _words)[0].rpartition(" @ ")
         return what or str(error), where
@@ -81,7 +80,7 @@ def strict_converter(*, detailed: bool = False) -> Converter:
         converter.register_structure_hook(kind, read)
     for is_one, build in (
         (_is_choice, _choice),
-        (is_made, _build),
+        (is_made, build_made),
         (is_typeddict, _build_from_members),
         (is_struct, _build_from_members),
         (is_pydantic, _refuse),
@@ -90,7 +89,8 @@ def strict_converter(*, detailed: bool = False) -> Converter:
     return converter
 
 
-def _build(converter: Converter, kind: Any) -> Hook:
+def build_made(converter: Converter, kind: Any) -> Hook:
+    """Return the hook of an attrs class or dataclass."""
     own = get_origin(kind) or kind
     if attrs.has(own):
         attrs.resolve_types(own)
@@ -102,29 +102,30 @@ def _build(converter: Converter, kind: Any) -> Hook:
 
 
 def _build_from_members(converter: Converter, kind: Any) -> Hook:
-    """Return the hook of a Struct or TypedDict, which cattrs does not know or not in full."""
-    names, make = json_names(kind), dict if is_typeddict(kind) else kind
-    fields: list[tuple[str, str, Any, bool]] = []
-    for name, wanted in get_type_hints(kind, include_extras=True).items():
-        mark = get_origin(wanted)
-        is_optional = mark is NotRequired or not getattr(kind, "__total__", False)
-        inner = get_args(wanted)[0] if mark in {Required, NotRequired} else wanted
-        fields.append((name, names[name], inner, is_optional and mark is not Required))
+    """Return the hook of a Struct or TypedDict."""
+    names, members = json_names(kind), _members(kind)
+    changes: Any = {
+        name: override(rename=None if name == written else written, struct_hook=converter.structure)
+        for name, written in names.items()
+    }
+    build = make_members_fn(members, converter, **changes)
 
     def read(value: Any, _: Any) -> Any:
-        members, made = _exactly(dict, value), {}
-        for name, written, wanted, is_optional in fields:
-            if written in members or not is_optional:
-                try:
-                    made[name] = converter.structure(members[written], wanted)
-                except Exception as error:
-                    if not converter.detailed_validation:
-                        raise
-                    error.add_note(AttributeValidationNote("", name, wanted))
-                    raise ClassValidationError("", [error], kind) from None
-        return make(**made)
+        found = _exactly(dict, value)
+        known = {written: found[written] for written in names.values() if written in found}
+        return kind(**build(known, members))
 
     return read
+
+
+def _members(kind: Any) -> Any:
+    """Return a TypedDict that says of each member whether it is required, as cattrs needs it."""
+    members: dict[str, Any] = get_type_hints(kind, include_extras=True)
+    required = getattr(kind, "__required_keys__", ())  # a Struct checks its members itself
+    for name, hint in members.items():
+        if get_origin(hint) not in {Required, NotRequired}:
+            members[name] = Required[hint] if name in required else NotRequired[hint]
+    return TypedDict(kind.__name__, members)  # type: ignore[operator]  # made at run time
 
 
 def _refuse(_: Converter, kind: Any) -> Hook:
@@ -155,10 +156,6 @@ def _exactly(wanted: type, value: Any) -> Any:
 
 def _text(value: Any, kind: Any) -> Any:
     return _exactly(str, value) if kind is str else kind(_exactly(str, value))
-
-
-def _flag(value: Any, _: Any) -> Any:
-    return _exactly(bool, value)
 
 
 def _whole(value: Any, kind: Any) -> Any:
@@ -201,7 +198,7 @@ def _with_floats(value: Any) -> Any:
 
 _STRICT: Final[dict[Any, Hook]] = {
     str: _text,
-    bool: _flag,
+    bool: lambda value, _: _exactly(bool, value),
     int: _whole,
     float: _float,
     Decimal: _decimal,

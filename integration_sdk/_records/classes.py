@@ -7,7 +7,7 @@ Struct or TypedDict with the names in the JSON, it reads alone; a pydantic model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final, get_origin
@@ -21,6 +21,14 @@ from integration_sdk._records.writing import has_fields, json_names
 from integration_sdk.errors import ConfigurationError
 
 Decode = Callable[[Any], Any]
+_NODE: Final = (msgspec.inspect.Type, msgspec.inspect.Field)
+_ODD: Final = (
+    msgspec.inspect.DataclassType,  # it bypasses __init__
+    msgspec.inspect.DateType,  # a date with a time is refused
+    msgspec.inspect.DateTimeType,
+    msgspec.inspect.CustomType,
+)
+"""What msgspec does not read as it should be read."""
 
 
 def _reason(_: bytes, error: Exception) -> tuple[str, str]:
@@ -57,9 +65,6 @@ class ItemReader:
             name = getattr(model, "__name__", None) or repr(model)
             raise ConfigurationError(f"model={name} cannot be read: {error}") from None
 
-    def values(self, raws: Iterator[Any]) -> Iterator[Any]:
-        return map(self.decode, raws)
-
 
 def _reader_of(model: Any, numbers: Numbers) -> ItemReader:
     hook = Decimal if numbers == "decimal" else None
@@ -85,9 +90,6 @@ RAW: Final = ItemReader(bytes)
 """Hands out the bytes of items, undecoded."""
 
 
-# What msgspec reads
-
-
 def _is_native(model: Any) -> bool:
     """Whether msgspec reads *model* alone as it should be read."""
     try:
@@ -97,26 +99,13 @@ def _is_native(model: Any) -> bool:
     seen = set[int]()
     while left:
         node = left.pop()
-        if isinstance(node, msgspec.inspect.DataclassType | msgspec.inspect.DateType):
-            return False  # msgspec bypasses __init__, and refuses a date with a time
-        if isinstance(node, msgspec.inspect.CustomType | msgspec.inspect.DateTimeType):
+        if isinstance(node, _ODD):
             return False
         kind = getattr(node, "cls", None)
-        if has_fields(kind):
-            written = {one.name: one.encode_name for one in node.fields}
-            if written != json_names(kind):
-                return False
-        if isinstance(node, msgspec.inspect.Type) and id(node) not in seen:
-            seen.add(id(node))
-            left += _parts(node)
+        if has_fields(kind) and {f.name: f.encode_name for f in node.fields} != json_names(kind):
+            return False
+        seen.add(id(node))
+        for part in msgspec.structs.astuple(node):
+            parts = part if isinstance(part, tuple) else (part,)
+            left += [one for one in parts if isinstance(one, _NODE) and id(one) not in seen]
     return True
-
-
-def _parts(node: Any) -> Iterator[Any]:
-    for name in node.__struct_fields__:
-        part = getattr(node, name)
-        for one in part if isinstance(part, tuple) else (part,):
-            if isinstance(one, msgspec.inspect.Field):
-                yield one.type
-            elif isinstance(one, msgspec.inspect.Type):
-                yield one

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from integration_sdk._options_given import Numbers
-from integration_sdk._records.writing import to_plain
+from integration_sdk._records.writing import decode_exact, to_plain
 from integration_sdk.errors import InvalidRecord, MalformedResponse
 
 Json = Any
@@ -20,7 +20,6 @@ EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 _decode_any: Final = msgspec.json.Decoder().decode
-_decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _SURROGATE: Final = re.compile(
     rb"(?s)(?<!\\)((?:\\\\)*+)\\(?:(u[dD][89abAB]..\\u[dD][c-fC-F]..)|u[dD][89a-fA-F]..)"
 )
@@ -38,7 +37,7 @@ def decode_json(body: bytes, *, numbers: Numbers = "float") -> Json:
         MalformedResponse: It is not JSON, or nested too deeply.
     """
     try:
-        return (_decode_exact if numbers == "decimal" else _decode_any)(body)
+        return (decode_exact if numbers == "decimal" else _decode_any)(body)
     except ArithmeticError:  # of Decimal: an exponent of 19 digits
         raise MalformedResponse("the answer is not valid JSON: Number out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -69,7 +68,7 @@ def encode_value(value: Any) -> bytes:
         plain = _named(to_plain, value)
         body: bytes = _named(_encode, plain)
         if b"null" in body or b"NaN" in body or b"Infinity" in body:
-            _refuse_nan(plain, "$")
+            _named(_refuse_nan, plain)
     except RecursionError:
         reason = "it is nested too deeply, or contains itself"
         raise InvalidRecord(f"cannot be written as JSON: {reason}") from None
@@ -122,15 +121,15 @@ def encode_record(record: Any) -> bytes:
 
 def canonical(body: bytes) -> bytes:
     """Return the JSON text that every order of the members in *body* has in common."""
-    return encode_sorted(_decode_exact(body))
+    return encode_sorted(decode_exact(body))
 
 
-def _refuse_nan(value: Any, path: str) -> None:
+def _refuse_nan(value: Any) -> None:
     """Raise ValueError for NaN and infinities, which msgspec would write as null."""
-    for step, member in _members(value):
-        _refuse_nan(member, f"{path}{step}")
+    for _, member in _members(value):
+        _refuse_nan(member)
     if not _is_finite(value):
-        raise ValueError(f"{path} is {value}, which is not a JSON number")
+        raise ValueError(f"{value} is not a JSON number")
 
 
 def _is_finite(value: Any) -> bool:

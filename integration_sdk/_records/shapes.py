@@ -7,7 +7,7 @@ not read here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -124,7 +124,8 @@ def is_error_body(value: object) -> bool:
 @cache
 def _converter() -> Converter:
     """Return the converter, made on first use: a program that only reads lists needs none."""
-    from integration_sdk._records.building import strict_converter  # noqa: PLC0415 - slow to import
+    # Slow to import:
+    from integration_sdk._records.building import build_made, strict_converter  # noqa: PLC0415
 
     converter = strict_converter()
     read_int: Any = converter.get_structure_hook(int)
@@ -137,25 +138,20 @@ def _converter() -> Converter:
     converter.register_structure_hook(PushStatus, _read_status)
     converter.register_structure_hook(Validation, _read_validation)
     converter.register_structure_hook_factory(
-        lambda kind: attrs.has(kind) and kind is not Validation, partial(_build, converter)
+        lambda kind: attrs.has(kind) and kind is not Validation,
+        lambda kind: _with_extra(build_made(converter, kind), kind),
     )
     return converter
 
 
-def _build(converter: Converter, model: Any) -> Callable[[Any, Any], Any]:
-    """Return what reads *model* from camelCase names, with unknown fields in ``extra``."""
-    from cattrs.gen import make_dict_structure_fn, override  # noqa: PLC0415 - slow to import
-
-    attrs.resolve_types(model)
-    names = {ours: theirs for ours, theirs in json_names(model).items() if ours != "extra"}
-    known = frozenset(names.values())
-    renamed: Any = {ours: override(rename=theirs) for ours, theirs in names.items()}
-    build = make_dict_structure_fn(model, converter, extra=override(omit=True), **renamed)
+def _with_extra(build: Callable[[Any, Any], Any], model: Any) -> Callable[[Any, Any], Any]:
+    """Return what reads *model* as *build* does, with unknown fields in ``extra``."""
+    known = {*json_names(model).values()} - {"extra"}
 
     def structure(value: Any, kind: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"expected an object, got {value!r:.80}")
-        present = {name: member for name, member in value.items() if member is not None}
+        present = {name: one for name in known if (one := value.get(name)) is not None}
         built = build(present, kind)
         extra = {name: member for name, member in value.items() if name not in known}
         return attrs.evolve(built, extra=extra) if extra else built

@@ -21,7 +21,7 @@ import msgspec
 
 from integration_sdk._records.pydantic_models import check_aliases, is_pydantic
 
-_read_raw: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+decode_exact: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), Decimal, datetime, date})
 """What most members of a record are: they are kept without asking for their writer."""
 
@@ -107,7 +107,7 @@ def _writer(kind: type) -> Callable[[Any], Any] | None:
     if issubclass(kind, Mapping):
         return _of_mapping
     if kind is msgspec.Raw:
-        return _read_raw
+        return decode_exact
     if issubclass(kind, set | frozenset):
         return _of_set
     if issubclass(kind, list | tuple):

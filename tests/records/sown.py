@@ -25,7 +25,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an unknown field of an operation is lost": Fault(
         "_records/shapes.py", "attrs.evolve(built, extra=extra) if extra else built", "built",
-        "codec", "_build",
+        "codec", "_with_extra",
     ),
     "names that differ only in case are two columns": Fault(
         "_records/columns.py", "field.lower() not in taken", "field not in taken", "columns",
