@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import distributed
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from integration_sdk._context import RequestContext
 from integration_sdk._http import CallOptions, Session
 from integration_sdk._http.session import FixedRate
 from integration_sdk._options_given import ConnectionOptions, PullOptions
-from integration_sdk._pull.reader import ENDS_RUN, TAKEN, UnitReader, open_sink
+from integration_sdk._pull.reader import UnitReader, open_sink
 from integration_sdk._pull.unit import Unit, UnitReceipt
 from integration_sdk._store.postgres import is_url
 from integration_sdk._store.store import Store
@@ -44,14 +44,48 @@ class Job:
     rate: float | None
 
 
+@define(eq=False)
+class ClusterReader:
+    """Lets the workers of a cluster read *units*, by key; it has begun to."""
+
+    _dask: Any
+    _units: Mapping[str, Unit]
+    _futures: Sequence[Any]
+    _ends: Any
+
+    async def next_ended(self) -> Unit:
+        """Return the next unit that has ended.
+
+        Raises:
+            ConfigurationError: Its worker could not use the target, or the client's settings.
+            PullError: The scheduler was lost.
+        """
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    future = await anext(self._ends)
+                    break
+            if self._dask.status != "running" or self._dask.scheduler_comm.closed():
+                raise PullError("the cluster was lost; run again")  # no future would end
+        unit = self._units[future.key]
+        unit.receipt = await _receipt(future)
+        return unit
+
+    async def aclose(self) -> None:
+        """Stop what has not begun, and leave the cluster."""
+        with suppress(OSError, asyncio.CancelledError, distributed.client.ClosedClientError):
+            await self._dask.cancel(self._futures)
+            await self._dask.close(FAREWELL)
+
+
 async def read_on_cluster(
     context: RequestContext, options: PullOptions, units: Sequence[Unit]
-) -> AsyncGenerator[Unit]:
-    """Let the workers of a cluster read *units*; yield each as it ends.
+) -> ClusterReader:
+    """Let the workers of a cluster read *units*.
 
     Raises:
-        ConfigurationError: Not all workers could use the target, or the client's settings.
-        PullError: The scheduler cannot be reached, or was lost.
+        ConfigurationError: Workers cannot use the target, or the client's settings.
+        PullError: The scheduler cannot be reached.
     """
     job, address, security = _job(context, options), options.dask, None
     api: Any = distributed
@@ -64,27 +98,10 @@ async def read_on_cluster(
     except (OSError, ValueError) as error:
         raise PullError(f"the Dask scheduler {address} cannot be reached: {error}") from error
     run = f"integration_sdk pull {os.urandom(4).hex()}"
-    left = {f"{run}/{'/'.join(unit.place)}": unit for unit in units}
-    futures = dask.map(read_unit, units, key=[*left], job=job, pure=False)
-    ended = api.as_completed(futures, loop=dask.loop)
-    try:
-        while not ended.is_empty():
-            try:
-                async with asyncio.timeout(LOOK):
-                    future = await anext(ended)
-            except TimeoutError:
-                if dask.status == "running" and not dask.scheduler_comm.closed():
-                    continue  # else, if the scheduler was stopped, no future would end
-                raise PullError("the cluster was lost; run again") from None
-            unit = left[future.key]
-            unit.receipt = await _receipt(future)
-            yield unit
-            if isinstance(unit.receipt.error, ENDS_RUN):
-                raise unit.receipt.error
-    finally:
-        with suppress(OSError, asyncio.CancelledError, distributed.client.ClosedClientError):
-            await dask.cancel(futures)
-            await dask.close(FAREWELL)
+    keys = [f"{run}/{'/'.join(unit.place)}" for unit in units]
+    futures = dask.map(read_unit, units, key=keys, job=job, pure=False)
+    ends = api.as_completed(futures, loop=dask.loop)
+    return ClusterReader(dask, dict(zip(keys, units, strict=True)), futures, ends)
 
 
 def _job(context: RequestContext, options: PullOptions) -> Job:
@@ -144,7 +161,6 @@ async def read_unit(unit: Unit, job: Job) -> UnitReceipt:
         opened.push_async_callback(sink.aclose)
         await sink.open()
         context = RequestContext(dialect=job.dialect, session=session, settings=job.settings)
-        reader = UnitReader(context, sink, job.options, 1)
-        while not await reader.read(unit):  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(TAKEN)
-    return unit.receipt
+        reader = UnitReader(context, sink, job.options, [unit])
+        opened.push_async_callback(reader.aclose)
+        return (await reader.next_ended()).receipt

@@ -27,7 +27,7 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from integration_sdk._checks import needed
-from integration_sdk._pull.unit import Moved, Place, State, Unit, clean
+from integration_sdk._pull.unit import Moved, State, Unit, clean
 from integration_sdk._system import open_locked, sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
 
@@ -128,9 +128,9 @@ class Folder:
         return await self._do(self._begin, unit, full)
 
     def _begin(self, unit: Unit, full: bool) -> bool:
-        if not self._hold(str(unit.place)):
+        if not self._hold(str(unit)):
             return False
-        place, shown, staged = self._places(unit.place)
+        place, shown, staged = self._places(unit)
         unit.saved = place.read_text() if place.exists() else ""
         state = msgspec.json.decode(unit.saved, type=State) if unit.saved else State()
         mark = shown / "_generation"
@@ -146,7 +146,7 @@ class Folder:
             lacking.discard(number)
         if lacking and not full:
             raise PullError(
-                f"{self.path} lacks part-{min(lacking):05} of {unit.place}, which was written; "
+                f"{self.path} lacks part-{min(lacking):05} of {unit}, which was written; "
                 "full=True (--full) reads it again"
             )
         unit.state = state
@@ -157,7 +157,7 @@ class Folder:
         await self._do(self._commit, unit, items, after)
 
     def _commit(self, unit: Unit, items: list[bytes], after: State) -> None:
-        place, shown, staged = self._places(unit.place)
+        place, shown, staged = self._places(unit)
         before = unit.state
         if (place.read_text() if place.exists() else "") != unit.saved:
             raise Moved
@@ -187,11 +187,11 @@ class Folder:
 
     async def release(self, unit: Unit) -> None:
         """Let others have the unit."""
-        self._release(str(unit.place))
+        self._release(str(unit))
 
-    def _places(self, place: Place) -> tuple[Path, Path, Path]:
+    def _places(self, unit: Unit) -> tuple[Path, Path, Path]:
         """Return the file of the unit's state, and the folders of what is shown and staged."""
-        data_type, *names = (quote(name, safe="") for name in place)
+        data_type, *names = (quote(name, safe="") for name in unit.place)
         levels = zip(("company", "connection", "account"), names, strict=True)
         below = Path(data_type, *(f"{level}={name}" for level, name in levels if name))
         state = self.path / "_state"
@@ -208,7 +208,7 @@ class Folder:
         try:
             with new.open("wb") as file:
                 if self.format == "parquet":
-                    self._write_parquet(file, unit.place.data_type, items)
+                    self._write_parquet(file, unit.receipt.data_type, items)
                 else:
                     write_lines(file, items, self.compression)
                 file.flush()

@@ -9,9 +9,9 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
@@ -21,7 +21,7 @@ from integration_sdk._context import RequestContext
 from integration_sdk._handed_out import handed_out
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
-from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, open_sink, read_here
+from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, UnitReader, cancel, open_sink
 from integration_sdk._pull.sql import SqlSink
 from integration_sdk._pull.unit import PullProgress, Receipt, Unit, UnitReceipt
 from integration_sdk.errors import (
@@ -31,6 +31,9 @@ from integration_sdk.errors import (
     NotFound,
     PullError,
 )
+
+if TYPE_CHECKING:
+    from integration_sdk._pull.dask import ClusterReader
 
 logger = logging.getLogger("integration_sdk.pull")
 
@@ -87,16 +90,33 @@ class Pull:
         if self._has_begun:
             raise ConfigurationError("a pull is run once: call client.pull() again")
         self._has_begun = True
+        # All in one generator: if nested ones are abandoned, asyncio closes them in any order.
         try:
-            await self._find_units(await self._sink.open())
-            async with aclosing(self._ends()) as ends:
-                async for unit in ends:
+            async with AsyncExitStack() as opened:
+                opened.push_async_callback(self._sink.aclose)
+                self._units = await self._find_units(await self._sink.open())
+                left = [unit for unit in self._units if not unit.has_ended]
+                for unit in self._units:
+                    if unit.has_ended:
+                        self._ended.append(unit.receipt)
+                        yield unit.receipt
+                reader = await self._begin_to_read(left)
+                opened.push_async_callback(reader.aclose)
+                for _ in left:
+                    unit = await reader.next_ended()
                     self._ended.append(unit.receipt)
                     yield unit.receipt
+                    if isinstance(unit.receipt.error, ENDS_RUN):
+                        raise unit.receipt.error
         except OSError as error:
             raise PullError(f"{self._sink} cannot be written: {error}") from error
-        finally:
-            await self._sink.aclose()
+
+    async def _begin_to_read(self, units: list[Unit]) -> UnitReader | ClusterReader:
+        if self._options.dask is None:
+            return UnitReader(self._context, self._sink, self._options, units)
+        from integration_sdk._pull.dask import read_on_cluster  # noqa: PLC0415 - an extra
+
+        return await read_on_cluster(self._context, self._options, units)
 
     @property
     def progress(self) -> PullProgress:
@@ -114,29 +134,10 @@ class Pull:
             reading=tuple(reading),
         )
 
-    # The run
-
-    async def _ends(self) -> AsyncGenerator[Unit]:
-        left = []
-        for unit in self._units:
-            if unit.receipt.skipped or unit.receipt.error:
-                yield unit
-            else:
-                left.append(unit)
-        if self._options.dask is None:
-            reading = read_here(self._context, self._sink, self._options, left)
-        else:
-            from integration_sdk._pull.dask import read_on_cluster  # noqa: PLC0415 - an extra
-
-            reading = read_on_cluster(self._context, self._options, left)
-        async with aclosing(reading) as ends:
-            async for unit in ends:
-                yield unit
-
     # Units
 
-    async def _find_units(self, held: set[str]) -> None:
-        """Find all units; the target *held* those of some companies.
+    async def _find_units(self, held: set[str]) -> list[Unit]:
+        """Return all units; the target *held* those of some companies.
 
         Raises:
             ConfigurationError: There is no such company or type; the target is another account's.
@@ -156,11 +157,9 @@ class Pull:
         pairs = [(one, type_) for type_ in options.data_types for one in chosen]
         finding = [asyncio.create_task(self._units_of(*pair)) for pair in pairs]
         try:
-            self._units = list(chain.from_iterable(await asyncio.gather(*finding)))
+            return list(chain.from_iterable(await asyncio.gather(*finding)))
         finally:
-            for task in finding:
-                task.cancel()
-            await asyncio.gather(*finding, return_exceptions=True)
+            await cancel(finding)
 
     async def _units_of(self, company: dict[str, Any], data_type: str) -> list[Unit]:
         """Return a unit for the company, or for each of its connections, or of their accounts."""

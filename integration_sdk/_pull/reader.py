@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -47,31 +47,52 @@ ENDS_RUN: Final = (ConfigurationError, PaymentRequired, Unauthorized, Unusable)
 
 @define(eq=False)
 class UnitReader:
-    """Reads units into a sink, *at_once* at a time; *stopped_by* says why no more can be read."""
+    """Reads units into a sink, some at a time; it begins when it is made."""
 
     _context: RequestContext
     _sink: Folder | SqlSink
     _options: PullOptions
-    at_once: int
-    stopped_by: IntegrationError | None = None
+    _units: Sequence[Unit]
+    _turns: asyncio.Semaphore = field(init=False)
     _list_bytes: int = field(init=False)
     _part_bytes: int = field(init=False)
+    _reading: list[asyncio.Task[Unit]] = field(init=False)
+    _ends: Iterator[Awaitable[Unit]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         half = self._options.max_bytes // 2
-        self.at_once = max(1, min(self.at_once, self._options.at_once, half // LIST_BYTES))
-        self._list_bytes = half // self.at_once
+        at_once = max(1, min(len(self._units), self._options.at_once, half // LIST_BYTES))
+        self._turns = asyncio.Semaphore(at_once)
+        self._list_bytes = half // at_once
         self._part_bytes = min(self._options.part_bytes, self._list_bytes // 2)
+        self._reading = [asyncio.create_task(self._read_in_turn(unit)) for unit in self._units]
+        self._ends = asyncio.as_completed(self._reading)
 
-    async def read(self, unit: Unit) -> bool:
-        """Read *unit* to its end and write it; return False if another process has it."""
+    async def next_ended(self) -> Unit:
+        """Return the next unit that has ended."""
+        return await next(self._ends)
+
+    async def aclose(self) -> None:
+        """Stop reading; what was read of a part is written to its end."""
+        await cancel(self._reading)
+
+    async def _read_in_turn(self, unit: Unit) -> Unit:
+        """Read a unit; if another process has it, wait for that."""
+        while True:
+            async with self._turns:
+                if await self._read(unit):
+                    return unit
+            await asyncio.sleep(TAKEN)
+
+    async def _read(self, unit: Unit) -> bool:
+        """Read a unit to its end and write it; return False if another process has it."""
         receipt = unit.receipt
         try:
             for attempt in range(ATTEMPTS):
                 with suppress(Moved):
                     return await self._begin_and_read(unit)
                 await asyncio.sleep(0.1 * attempt)
-            raise PullError(f"{unit.place}: what is on record of it changes all the time")
+            raise PullError(f"{unit}: what is on record of it changes all the time")
         except Conflict:
             receipt.skipped = "not ready" if unit.is_linked else "not linked"
         except NotFound as error:
@@ -83,12 +104,10 @@ class UnitReader:
             receipt.error = error
         except OSError as error:
             kind = Unusable if error.errno in {errno.ENOSPC, errno.EDQUOT} else PullError
-            receipt.error = kind(f"{unit.place} cannot be written, run again to go on: {error}")
+            receipt.error = kind(f"{unit} cannot be written, run again to go on: {error}")
         finally:
             unit.pager = None
             await to_the_end(self._sink.release(unit))
-        if isinstance(receipt.error, ENDS_RUN):
-            self.stopped_by = receipt.error
         return True
 
     def _is_known(self, data_type: str) -> bool:
@@ -187,33 +206,11 @@ class UnitReader:
         return Records(self._context, "data.list", companyId=company_id, dataType=name)
 
 
-async def read_here(
-    context: RequestContext, sink: Folder | SqlSink, options: PullOptions, units: Sequence[Unit]
-) -> AsyncGenerator[Unit]:
-    """Read *units*; yield each as it ends. One that another process has is tried again later."""
-    reader = UnitReader(context, sink, options, len(units))
-    turns = asyncio.Semaphore(reader.at_once)
-
-    async def read(unit: Unit) -> Unit | None:
-        while True:
-            async with turns:
-                if reader.stopped_by is not None:
-                    return None
-                if await reader.read(unit):
-                    return unit
-            await asyncio.sleep(TAKEN)
-
-    reading = [asyncio.create_task(read(unit)) for unit in units]
-    try:
-        for ending in asyncio.as_completed(reading):
-            if unit := await ending:
-                yield unit
-        if reader.stopped_by is not None:
-            raise reader.stopped_by
-    finally:
-        for task in reading:
-            task.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
+async def cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel *tasks*, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

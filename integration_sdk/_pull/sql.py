@@ -100,9 +100,9 @@ class SqlSink:
     async def begin(self, unit: Unit, *, full: bool) -> bool:
         """Take the unit, and load its state."""
         async with self._connected() as db:
-            if unit.place.data_type not in self._tables:
-                await self._make_table(unit.place.data_type)
-            if not await db.take(str(unit.place)):
+            if unit.receipt.data_type not in self._tables:
+                await self._make_table(unit.receipt.data_type)
+            if not await db.take(str(unit)):
                 return False
             found = await db.fetch(f"SELECT state FROM _pull_units WHERE {_UNIT}", *_key(unit))
             unit.session, unit.saved = db.session, found[0][0] if found else ""
@@ -111,7 +111,7 @@ class SqlSink:
 
     async def commit(self, unit: Unit, items: list[bytes], after: State) -> None:
         """Merge records and record the state, in one transaction."""
-        data, written, data_type = None, 0, unit.place.data_type
+        data, written, data_type = None, 0, unit.receipt.data_type
         if items:
             unit.receipt.mended += await asyncio.to_thread(clean, items)
             data = await self._packed(data_type, items, unit.state.read)
@@ -131,7 +131,7 @@ class SqlSink:
         names = ", ".join(columns)
         update = ", ".join(f"{one} = excluded.{one}" for one in (*columns[1:], "generation"))
         written = await self._db.fetch(
-            f"INSERT INTO {quoted(unit.place.data_type)} AS t"
+            f"INSERT INTO {quoted(unit.receipt.data_type)} AS t"
             f" (company, connection, generation, {names})"
             f" SELECT $1, $2, {generation}, {names} FROM batch"
             f" ON CONFLICT (company, connection, id) DO UPDATE SET {update}"
@@ -163,7 +163,7 @@ class SqlSink:
         if unit.session == self._db.session:
             with suppress(*self._db.errors):  # it goes with the connection
                 async with self._one:
-                    await self._db.give(str(unit.place))
+                    await self._db.give(str(unit))
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from attrs import Factory, asdict, define, frozen
@@ -99,18 +99,6 @@ ATTEMPTS: Final = 20
 """How often something is begun again because a connection was lost, or a state has changed."""
 
 
-class Place(NamedTuple):
-    """Where a unit's records are: of a company, or of a connection, or of an account of that."""
-
-    data_type: str
-    company_id: str
-    connection_id: str = ""
-    account_id: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.data_type} of {'/'.join(filter(None, self[1:]))}"
-
-
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is committed of a unit, together with its records.
 
@@ -167,9 +155,17 @@ class Unit:
     pager: Any = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> tuple[str, str, str, str]:
+        """Its data type, and where that is: the company, or a connection, or an account of it."""
         one = self.receipt
-        return Place(one.data_type, one.company_id, one.connection_id, one.account_id)
+        return one.data_type, one.company_id, one.connection_id, one.account_id
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.receipt.skipped or self.receipt.error)
+
+    def __str__(self) -> str:
+        return f"{self.receipt.data_type} of {'/'.join(filter(None, self.place[1:]))}"
 
 
 def clean(items: list[bytes]) -> int:

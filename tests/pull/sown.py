@@ -20,10 +20,10 @@ FAULTS: Final[dict[str, Fault]] = {
         "'not ready' if unit.is_linked else 'not linked'",
         "'not ready'",
         "pull",
-        "UnitReader.read",
+        "UnitReader._read",
     ),
     "a-misspelt-type-is-just-not-there": Fault(
-        "_pull/reader.py", "self._is_known(receipt.data_type)", "True", "pull", "UnitReader.read"
+        "_pull/reader.py", "self._is_known(receipt.data_type)", "True", "pull", "UnitReader._read"
     ),
     "a-snapshot-that-is-the-same-is-written-again": Fault(
         "_pull/reader.py", "unit.whole.digest == digest", "False", "pull", "UnitReader._write"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from contextlib import aclosing, nullcontext
@@ -278,6 +279,28 @@ async def test_leaving_the_loop_stops_the_pull(place: Place) -> None:
 
         assert receipt.rows < 10_000
         await assert_agrees(books, place)
+
+
+async def test_an_abandoned_loop_stops_the_pull(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the loop is left in a cycle of references, asyncio stops it and has nothing to report."""
+    books = {one: {"invoices": invoices(2_000)} for one in "abcdef"}
+    async with serving(books) as (service, client):
+        units = aiter(client.pull(["invoices"], to=tmp_path, part_bytes=1_000, at_once=2))
+        await anext(units)
+        cycle: list[Any] = [units]
+        cycle.append(cycle)
+        del units, cycle
+        gc.collect()
+        await asyncio.sleep(0.2)
+        asked = len(service.log)
+        await asyncio.sleep(0.2)
+
+        assert len(service.log) == asked
+        await client.pull(["invoices"], to=tmp_path)
+        gc.collect()
+    assert caplog.text == ""
 
 
 async def test_a_pull_that_cannot_begin_leaves_no_task(tmp_path: Path) -> None:
