@@ -40,8 +40,8 @@ LIST_BYTES: Final = 4 << 20
 """What a list needs for its pages; fewer units are read at a time if there is less."""
 LOOKS: Final = 3
 """How often two totals are compared, in case the list changes between them."""
-TAKEN: Final = 1.0
-"""Seconds until a unit that another process has is tried again."""
+LATER: Final = 1.0
+"""Seconds until a unit is tried again that another process has, or whose state has changed."""
 ENDS_RUN: Final = (ConfigurationError, PaymentRequired, Unauthorized, Unusable)
 
 
@@ -73,26 +73,26 @@ class UnitReader:
         return await next(self._ends)
 
     async def aclose(self) -> None:
-        """Stop reading; what was read of a part is written to its end."""
+        """Stop reading; a part that is being written is written to its end."""
         await cancel(self._reading)
 
     async def _read_in_turn(self, unit: Unit) -> Unit:
-        """Read a unit; if another process has it, wait for that."""
         while True:
             async with self._turns:
                 if await self._read(unit):
                     return unit
-            await asyncio.sleep(TAKEN)
+            await asyncio.sleep(LATER)
 
     async def _read(self, unit: Unit) -> bool:
-        """Read a unit to its end and write it; return False if another process has it."""
+        """Read a unit to its end and write it; return False if it is to be begun again later."""
         receipt = unit.receipt
         try:
-            for attempt in range(ATTEMPTS):
-                with suppress(Moved):
-                    return await self._begin_and_read(unit)
-                await asyncio.sleep(0.1 * attempt)
-            raise PullError(f"{unit}: what is on record of it changes all the time")
+            return await self._begin_and_read(unit)
+        except Moved:
+            unit.moves += 1
+            if unit.moves < ATTEMPTS:
+                return False
+            receipt.error = PullError(f"{unit}: what is on record of it changes all the time")
         except Conflict:
             receipt.skipped = "not ready" if unit.is_linked else "not linked"
         except NotFound as error:
@@ -118,7 +118,7 @@ class UnitReader:
     async def _begin_and_read(self, unit: Unit) -> bool:
         full = self._options.full and not unit.begun
         if not await to_the_end(self._sink.begin(unit, full=full)):
-            return False
+            return False  # another process has it
         if full or unit.state.snapshot:
             await self._renew(unit, snapshot=unit.state.snapshot and not full)
         unit.begun = True

@@ -142,6 +142,7 @@ class Unit:
         whole: Of a snapshot that is read again, the state of what readers see.
         session: In a database, the connection that has the unit.
         begun: Whether this run has begun to read it.
+        moves: How often its state on record was another than it was.
         pager: What is being read.
     """
 
@@ -152,6 +153,7 @@ class Unit:
     whole: State | None = None
     session: int = 0
     begun: bool = False
+    moves: int = 0
     pager: Any = None
 
     @property
