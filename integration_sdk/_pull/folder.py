@@ -32,10 +32,7 @@ from integration_sdk._system import open_locked, sync_directory
 from integration_sdk.errors import ConfigurationError, PullError
 
 T = TypeVar("T")
-LINES: Final = 256
-"""Lines that are joined at a time: few enough for the cache of a processor."""
-_HERE: Final = -100  # AT_FDCWD
-_EXCHANGE: Final = 2  # RENAME_EXCHANGE
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 
 
 @define(eq=False)
@@ -206,11 +203,13 @@ class Folder:
         name = f"part-{unit.state.parts:05}"
         new = staged / f"{name}.tmp"  # not where readers would find it
         try:
-            with new.open("wb") as file:
+            with new.open("wb", 1 << 20) as file:
                 if self.format == "parquet":
                     self._write_parquet(file, unit.receipt.data_type, items)
+                elif self.compression == "gz":
+                    file.write(gzip.compress(b"\n".join(items) + b"\n", 6, mtime=0))
                 else:
-                    write_lines(file, items, self.compression)
+                    file.writelines(item + b"\n" for item in items)
                 file.flush()
                 os.fsync(file.fileno())
             new.rename(folder / ".".join(filter(None, (name, self.format, self.compression))))
@@ -241,15 +240,6 @@ class Folder:
         pq.write_table(rows, file, compression="zstd")
 
 
-def write_lines(file: IO[bytes], items: list[bytes], compression: str | None) -> None:
-    """Write a record a line, as the service wrote it."""
-    if compression == "gz":
-        file.write(gzip.compress(b"\n".join(items) + b"\n", 6, mtime=0))
-        return
-    for start in range(0, len(items), LINES):
-        file.write(b"\n".join(items[start : start + LINES]) + b"\n")
-
-
 def put(path: Path, content: bytes) -> None:
     """Write a small file, whole or not at all."""
     new = path.with_name(f".{path.name}.new")
@@ -263,10 +253,10 @@ def put(path: Path, content: bytes) -> None:
 
 def exchange(one: Path, other: Path) -> None:
     """Put folder *one* in the place of *other* in one step; in two, where the system cannot."""
-    c = ctypes.CDLL(None, use_errno=True)
-    names = _HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE
-    old = one.with_name(f"old-{one.name}")
-    if other.exists() and (not hasattr(c, "renameat2") or c.renameat2(*names)):
+    c, old = ctypes.CDLL(None), one.with_name(f"old-{one.name}")
+    swap = getattr(c, "renameat2", None) or getattr(c, "renameatx_np", None)  # Linux, macOS
+    paths = [os.fsencode(path.absolute()) for path in (one, other)]  # so no descriptors matter
+    if other.exists() and (swap is None or swap(0, paths[0], 0, paths[1], _EXCHANGE)):
         shutil.rmtree(old, ignore_errors=True)  # of a run that was killed here
         other.rename(old)
     if not other.exists():

@@ -125,7 +125,7 @@ async def test_a_target_in_use(tmp_path: Path) -> None:
 async def test_a_system_that_cannot_exchange_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As macOS and NFS: a generation replaces another in two steps, and nothing of it is left."""
+    """As NFS: a generation replaces another in two steps, and nothing of it is left."""
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
     async with serving(books_of("a")) as (_, client):
         for _ in range(3):
