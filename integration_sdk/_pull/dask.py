@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -46,19 +46,18 @@ class Job:
 
 @define(eq=False)
 class ClusterReader:
-    """Lets the workers of a cluster read *units*, by key; it has begun to."""
+    """Units that the workers of a cluster read."""
 
     _dask: Any
-    _units: Mapping[str, Unit]
     _futures: Sequence[Any]
     _ends: Any
 
-    async def next_ended(self) -> Unit:
-        """Return the next unit that has ended.
+    async def next_ended(self) -> UnitReceipt:
+        """Return the receipt of the next unit that has ended.
 
         Raises:
             ConfigurationError: Its worker could not use the target, or the client's settings.
-            PullError: The scheduler was lost.
+            PullError: The cluster was lost.
         """
         while True:
             with suppress(TimeoutError):
@@ -67,12 +66,10 @@ class ClusterReader:
                     break
             if self._dask.status != "running" or self._dask.scheduler_comm.closed():
                 raise PullError("the cluster was lost; run again")  # no future would end
-        unit = self._units[future.key]
-        unit.receipt = await _receipt(future)
-        return unit
+        return await _receipt(future)
 
     async def aclose(self) -> None:
-        """Stop what has not begun, and leave the cluster."""
+        """Begin no more units, and leave the cluster."""
         with suppress(OSError, asyncio.CancelledError, distributed.client.ClosedClientError):
             await self._dask.cancel(self._futures)
             await self._dask.close(FAREWELL)
@@ -81,10 +78,10 @@ class ClusterReader:
 async def read_on_cluster(
     context: RequestContext, options: PullOptions, units: Sequence[Unit]
 ) -> ClusterReader:
-    """Let the workers of a cluster read *units*.
+    """Let the workers of a cluster begin to read *units*.
 
     Raises:
-        ConfigurationError: Workers cannot use the target, or the client's settings.
+        ConfigurationError: They cannot have the client's settings, or there is no such address.
         PullError: The scheduler cannot be reached.
     """
     job, address, security = _job(context, options), options.dask, None
@@ -100,8 +97,7 @@ async def read_on_cluster(
     run = f"integration_sdk pull {os.urandom(4).hex()}"
     keys = [f"{run}/{'/'.join(unit.place)}" for unit in units]
     futures = dask.map(read_unit, units, key=keys, job=job, pure=False)
-    ends = api.as_completed(futures, loop=dask.loop)
-    return ClusterReader(dask, dict(zip(keys, units, strict=True)), futures, ends)
+    return ClusterReader(dask, futures, api.as_completed(futures, loop=dask.loop))
 
 
 def _job(context: RequestContext, options: PullOptions) -> Job:
@@ -130,9 +126,9 @@ def _without_secrets(url: str) -> str:
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{rest}"  # also without a host
 
 
-async def _receipt(future: Any) -> Any:
+async def _receipt(future: Any) -> UnitReceipt:
     try:
-        return await future
+        receipt: UnitReceipt = await future
     except IntegrationError:
         raise
     except Exception as error:
@@ -142,6 +138,7 @@ async def _receipt(future: Any) -> Any:
             f"a worker of the Dask cluster could not pull: {error!r}; scheduler and workers need "
             "this version of integration-sdk, with the extras that are used here"
         ) from error
+    return receipt
 
 
 async def read_unit(unit: Unit, job: Job) -> UnitReceipt:
@@ -163,4 +160,4 @@ async def read_unit(unit: Unit, job: Job) -> UnitReceipt:
         context = RequestContext(dialect=job.dialect, session=session, settings=job.settings)
         reader = UnitReader(context, sink, job.options, [unit])
         opened.push_async_callback(reader.aclose)
-        return (await reader.next_ended()).receipt
+        return await reader.next_ended()

@@ -103,11 +103,11 @@ class Pull:
                 reader = await self._begin_to_read(left)
                 opened.push_async_callback(reader.aclose)
                 for _ in left:
-                    unit = await reader.next_ended()
-                    self._ended.append(unit.receipt)
-                    yield unit.receipt
-                    if isinstance(unit.receipt.error, ENDS_RUN):
-                        raise unit.receipt.error
+                    receipt = await reader.next_ended()
+                    self._ended.append(receipt)
+                    yield receipt
+                    if isinstance(receipt.error, ENDS_RUN):
+                        raise receipt.error
         except OSError as error:
             raise PullError(f"{self._sink} cannot be written: {error}") from error
 

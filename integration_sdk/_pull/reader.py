@@ -19,7 +19,7 @@ from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.folder import Folder
 from integration_sdk._pull.sql import SqlSink
-from integration_sdk._pull.unit import ATTEMPTS, Moved, Unit, Unusable
+from integration_sdk._pull.unit import ATTEMPTS, Moved, Unit, UnitReceipt, Unusable
 from integration_sdk._resources import Listing, Records
 from integration_sdk._store.postgres import is_url, shown
 from integration_sdk.errors import (
@@ -56,8 +56,8 @@ class UnitReader:
     _turns: asyncio.Semaphore = field(init=False)
     _list_bytes: int = field(init=False)
     _part_bytes: int = field(init=False)
-    _reading: list[asyncio.Task[Unit]] = field(init=False)
-    _ends: Iterator[Awaitable[Unit]] = field(init=False)
+    _reading: list[asyncio.Task[UnitReceipt]] = field(init=False)
+    _ends: Iterator[Awaitable[UnitReceipt]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         half = self._options.max_bytes // 2
@@ -68,19 +68,19 @@ class UnitReader:
         self._reading = [asyncio.create_task(self._read_in_turn(unit)) for unit in self._units]
         self._ends = asyncio.as_completed(self._reading)
 
-    async def next_ended(self) -> Unit:
-        """Return the next unit that has ended."""
+    async def next_ended(self) -> UnitReceipt:
+        """Return the receipt of the next unit that has ended."""
         return await next(self._ends)
 
     async def aclose(self) -> None:
         """Stop reading; a part that is being written is written to its end."""
         await cancel(self._reading)
 
-    async def _read_in_turn(self, unit: Unit) -> Unit:
+    async def _read_in_turn(self, unit: Unit) -> UnitReceipt:
         while True:
             async with self._turns:
                 if await self._read(unit):
-                    return unit
+                    return unit.receipt
             await asyncio.sleep(LATER)
 
     async def _read(self, unit: Unit) -> bool:
