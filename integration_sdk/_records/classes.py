@@ -73,39 +73,60 @@ def _reader_of(model: Any, numbers: Numbers) -> ItemReader:
     if is_pydantic(model):
         model.model_rebuild()
         check_aliases(model)
-        return ItemReader(lambda raw: model.model_validate_json(bytes(raw)), lambda _, e: reason(e))
+        read = _guarded(lambda raw: model.model_validate_json(bytes(raw)))
+        return ItemReader(read, lambda _, error: reason(error))
     if not has_fields(get_origin(model) or model):
         raise TypeError(
             "it must be an attrs class, a dataclass, a pydantic v2 model, a TypedDict or a "
             "msgspec Struct"
         )
-    if _is_native(model):
-        return ItemReader(msgspec.json.Decoder(model, float_hook=hook).decode)
+    nodes = _nodes(model)
+    if nodes and all(map(_is_native, nodes)):
+        read = msgspec.json.Decoder(model, float_hook=hook).decode
+        has_code = any(hasattr(getattr(node, "cls", None), "__post_init__") for node in nodes)
+        return ItemReader(_guarded(read) if has_code else read)
     from integration_sdk._records import building  # noqa: PLC0415 - with the first class
 
-    return ItemReader(building.builder(model, numbers), partial(building.explain, model))
+    read = _guarded(building.builder(model, numbers))
+    return ItemReader(read, partial(building.explain, model))
 
 
 RAW: Final = ItemReader(bytes)
 """Hands out the bytes of items, undecoded."""
 
 
-def _is_native(model: Any) -> bool:
-    """Whether msgspec reads *model* alone as it should be read."""
+def _guarded(read: Decode) -> Decode:
+    """Return *read* without StopIteration, which `map` takes for the end of the items."""
+
+    def guarded(raw: Any) -> Any:
+        try:
+            return read(raw)
+        except StopIteration as error:
+            raise RuntimeError(f"the class raised {error!r}") from error
+
+    return guarded
+
+
+def _nodes(model: Any) -> list[Any]:
+    """Return how msgspec sees *model* and all in it; nothing if it cannot read it."""
     try:
         left: list[Any] = [msgspec.inspect.type_info(model)]
     except (TypeError, NameError):
-        return False
-    seen = set[int]()
+        return []
+    found: dict[int, Any] = {}
     while left:
-        node = left.pop()
-        if isinstance(node, _ODD):
-            return False
-        kind = getattr(node, "cls", None)
-        if has_fields(kind) and {f.name: f.encode_name for f in node.fields} != json_names(kind):
-            return False
-        seen.add(id(node))
-        for part in msgspec.structs.astuple(node):
-            parts = part if isinstance(part, tuple) else (part,)
-            left += [one for one in parts if isinstance(one, _NODE) and id(one) not in seen]
-    return True
+        part = left.pop()
+        if isinstance(part, tuple):
+            left += part
+        elif isinstance(part, _NODE) and id(part) not in found:
+            found[id(part)] = part
+            left += msgspec.structs.astuple(part)
+    return list(found.values())
+
+
+def _is_native(node: Any) -> bool:
+    """Whether msgspec reads what *node* describes as it should be read."""
+    kind = getattr(node, "cls", None)
+    if has_fields(kind) and {one.name: one.encode_name for one in node.fields} != json_names(kind):
+        return False
+    return not isinstance(node, _ODD)

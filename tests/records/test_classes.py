@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 import attrs
 import msgspec
@@ -199,6 +199,33 @@ def test_a_class_makes_its_items() -> None:
     assert invoice == Invoice(Decimal("1.5"), "k", [], "b")
     assert (invoice.upper, invoice.twice) == ("B", Decimal("3.0"))
     assert read(Invoice, '{"total":1}')._key == "none"
+
+
+def first_of(lines: list[int]) -> Any:
+    return next(iter(lines))
+
+
+@attrs.frozen
+class Converted:
+    lines: Any = attrs.field(converter=first_of)
+
+
+class Checked(msgspec.Struct):
+    lines: list[int]
+
+    def __post_init__(self) -> None:
+        first_of(self.lines)
+
+
+class Validated(pydantic.BaseModel):
+    lines: Annotated[Any, pydantic.AfterValidator(first_of)]
+
+
+@pytest.mark.parametrize("kind", [Converted, Checked, Validated])
+def test_no_item_is_lost_by_a_class_that_raises_stop_iteration(kind: Any) -> None:
+    """As ``next()`` does: a list would take it for the end of a slice, without an error."""
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(map(ItemReader.of(kind).decode, [b'{"lines":[]}']))
 
 
 class Entry(TypedDict):
