@@ -156,6 +156,9 @@ def _of_items(value: Any) -> list[Any]:
 
 def _of_numpy(value: Any) -> Any:
     """Return what a scalar or an array holds, as Python's own numbers, texts and lists."""
+    unit = value.dtype.str
+    if unit.endswith("[ns]"):  # of a time, as pandas has it, tolist() makes a number
+        value = value.astype(unit.replace("ns", "us"))
     held = value.tolist()
     return value if type(held) is type(value) else to_plain(held)  # a longdouble stays itself
 

@@ -383,10 +383,13 @@ def test_numbers_of_numpy_and_pandas_are_written() -> None:
         "d": np.array([1, 2]),
         "e": pd.Timestamp("2024-05-31T12:00:00Z"),
         "f": np.str_("x"),
+        "g": np.array(["2024-05-31T12:00:00"], "datetime64[ns]"),
     }
 
-    written = b'{"a":1.5,"b":7,"c":true,"d":[1,2],"e":"2024-05-31T12:00:00Z","f":"x"}'
-    assert encode_record(record) == written
+    assert encode_record(record) == (
+        b'{"a":1.5,"b":7,"c":true,"d":[1,2],"e":"2024-05-31T12:00:00Z","f":"x",'
+        b'"g":["2024-05-31T12:00:00"]}'
+    )
 
 
 LOOP: dict[str, Any] = {}

@@ -122,13 +122,6 @@ def test_rows_of_any_shape() -> None:
     assert table([b"{}", b"{}"], {}).num_rows == 2
 
 
-def test_the_keys_of_an_object_are_no_columns() -> None:
-    """So cost does not grow with them."""
-    found = table([b'{"x":{"k%d":1}}' % n for n in range(2_000)], {})
-    assert found.column_names == ["x"]
-    assert found["x"][7].as_py() == '{"k7":1}'
-
-
 # Of a list
 
 
