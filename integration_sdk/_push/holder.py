@@ -401,6 +401,8 @@ class Holder:
             push._wake(live.operation)
         if operation is not None and live.pushes:
             self.tell("sent", live.pushes[0])
+        if not self.holds(live):  # `on_event` has detached it
+            return
         if live.operation.is_final:
             self._end(live, live.operation)
         elif self.closing or (self.stopped and not isinstance(self.stopped, JournalError)):

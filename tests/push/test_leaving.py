@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import OutcomeStatus, Push, Store
+from integration_sdk import Coordinator, OutcomeStatus, Push, PushEvent, Store
 from integration_sdk.errors import ClientClosed, StoreUnavailable
 from tests.support.push_support import (
     Connect,
@@ -59,6 +59,21 @@ async def test_detached_pushes_are_no_longer_followed(leave: Any) -> None:
     assert pushes.detached == tuple(push.key for push in followed)
     with pytest.raises(ClientClosed):
         await pushes.submit(request())
+
+
+async def test_a_push_may_be_detached_as_it_is_sent() -> None:
+    """By `on_event`: it is not polled at all."""
+    service, box = Service(lambda _: 100.0), list[Coordinator]()
+
+    def detach(event: PushEvent) -> None:
+        if event.what == "sent":
+            box[0].detach()
+
+    async with coordinator(service, on_event=detach) as pushes:
+        box.append(pushes)
+        push = await pushes.submit(request(1))
+        assert (await push).status is OutcomeStatus.PENDING
+        assert await quiet(service)
 
 
 @pytest.mark.parametrize(
