@@ -86,7 +86,6 @@ class Coordinator:
         self._places: asyncio.Semaphore
         self._holder: Holder | None = None
         self._search: Search
-        self._workers: Workers
         self._now: Callable[[], float]
         self.detached: tuple[str, ...] = ()
 
@@ -108,8 +107,8 @@ class Coordinator:
                 )
             holder = self._held(journal=journal)
             Carriers(holder)
-            self._holder, self._search, self._workers = holder, Search(holder), Workers(holder)
-            await self._workers.open()
+            self._holder, self._search = holder, Search(holder)
+            await Workers(holder).open()
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self._end()))
             raise
@@ -128,7 +127,6 @@ class Coordinator:
             while kind is None and self._options.leave == "drain" and holder.unsettled:
                 await holder.idle.wait()
         finally:
-            self._workers.close()
             holder.close(ClientClosed(BLOCK_LEFT))
             self.detached += holder.open_keys
             if kind is not None and self.detached:
@@ -202,11 +200,11 @@ class Coordinator:
             ClientClosed: The block was left, or the client is closed.
         """
         seconds("wait", wait)
-        holder = self._opened
-        push = Push(checked(request), wait=wait, on_outcome=lambda _: self._places.release())
-        await self._places.acquire()
+        holder, places = self._opened, self._places
+        push = Push(checked(request), wait=wait, on_outcome=lambda _: places.release())
+        await places.acquire()
         if why := holder.begin():
-            self._places.release()
+            places.release()
             raise fresh_copy(why)
         holder.accept(push)
         try:

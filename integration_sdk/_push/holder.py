@@ -78,6 +78,7 @@ class Holder:
         the record, which may be corrected there.
     waiting: Number of pushes that the service has not answered; *room* is set when that changes.
     runs: For each run that still pulls, a function that stops it with an error.
+    keeper: The task that stays alive for the others until the end.
     stopped: The error because of which nothing is sent; None while sending.
     leaving, closing: Whether the block is being left; whether nothing is sent or searched for.
     """
@@ -107,6 +108,7 @@ class Holder:
     runs: set[Callable[[BaseException], None]] = Factory(set)
     tally: Tally = Factory(Tally)
     tasks: set[asyncio.Task[Any]] = Factory(set)
+    keeper: asyncio.Task[None] | None = None
     stopped: IntegrationError | None = None
     leaving: bool = False
     closing: bool = False
@@ -654,6 +656,7 @@ class Holder:
         self.stopped = self.stopped or ClientClosed(LEFT)
         for task in self.tasks:
             task.cancel()
+        self.keeper = None
         await self.join_tasks()
         self.leave_all(ClientClosed(LEFT))
 
@@ -682,7 +685,7 @@ class Holder:
             self.crash(crash)
 
     async def join_tasks(self) -> None:
-        while working := self.tasks - {asyncio.current_task()}:
+        while working := self.tasks - {asyncio.current_task(), self.keeper}:
             await asyncio.wait(working)
 
 

@@ -362,7 +362,6 @@ class Workers:
     """What earlier runs and other workers have left, hold, and are told."""
 
     holder: Holder
-    _keeper: asyncio.Task[None] | None = None
 
     def __attrs_post_init__(self) -> None:
         self.holder.beat = self.beat
@@ -375,8 +374,7 @@ class Workers:
         if holder.journal.shared:
             holder.journal.listen(self._heard)
             await self.beat()
-            holder.polls.strangers.add(holder.journal.tell)
-            self._keeper = holder.start(self._keep(holder.journal))
+            holder.keeper = holder.start(self._keep(holder.journal))
         else:
             await self._take_over(holder.journal)
         doubts = sum(live.row.state in DOUBTFUL for live in holder.live.values())
@@ -384,22 +382,22 @@ class Workers:
             left = "pushes that earlier runs left in doubt: %d; searching for them, see `in_doubt`"
             logger.warning(left, doubts)
 
-    def close(self) -> None:
-        if self._keeper is not None and self.holder.journal is not None:
-            self.holder.polls.strangers.discard(self.holder.journal.tell)
-            self._keeper.cancel()
-
     async def _keep(self, journal: Journal) -> None:
+        """Stay alive, also while the last answers are waited for."""
         holder = self.holder
-        while not holder.closing:
-            await asyncio.sleep(ELSEWHERE if holder.elsewhere else journal.beat_every)
-            try:
-                if journal.silent_for >= journal.beat_every:
-                    await self.beat()
-                if holder.elsewhere:
-                    await self._look_elsewhere(journal)
-            except JournalError as error:
-                logger.warning("other workers' pushes could not be read: %s", error)
+        holder.polls.strangers.add(journal.tell)
+        try:
+            while True:
+                await asyncio.sleep(ELSEWHERE if holder.elsewhere else journal.beat_every)
+                try:
+                    if journal.silent_for >= journal.beat_every:
+                        await self.beat()
+                    if holder.elsewhere:
+                        await self._look_elsewhere(journal)
+                except JournalError as error:
+                    logger.warning("other workers' pushes could not be read: %s", error)
+        finally:
+            holder.polls.strangers.discard(journal.tell)
 
     async def beat(self) -> None:
         """Tell the other workers that this one is alive, and take over from those that are not."""
@@ -408,19 +406,24 @@ class Workers:
             return
         holder.polls.schedule.workers = await journal.beat()
         if journal.reconnected:
-            for row in await journal.held():  # also what was written, or claimed, without an answer
-                if row.id not in holder.live and not (holder.stopped or holder.closing):
-                    holder.adopt(row)
+            held = await journal.held()  # also what was written, or claimed, without an answer
+            if not (holder.stopped or holder.closing):
+                self._adopt([row for row in held if row.id not in holder.live])
             await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
         await self._take_over(journal)
 
     async def _take_over(self, journal: Journal) -> None:
         holder = self.holder
         while not (holder.stopped or holder.closing) and (rows := await journal.claim()):
-            for row in rows:
-                for row_id, record in [one for one in holder.elsewhere if one[0] == row.id]:
-                    holder.join(row.as_of(record), holder.elsewhere.pop((row_id, record)))
-                holder.adopt(row)
+            self._adopt(rows)
+
+    def _adopt(self, rows: list[Row]) -> None:
+        """Go on with rows that are ours by now, for the callers here who wait for them first."""
+        holder = self.holder
+        for row in rows:
+            for row_id, record in [one for one in holder.elsewhere if one[0] == row.id]:
+                holder.join(row.as_of(record), holder.elsewhere.pop((row_id, record)))
+            holder.adopt(row)
 
     async def _look_elsewhere(self, journal: Journal) -> None:
         """Look at pushes that another worker holds and callers here wait for."""

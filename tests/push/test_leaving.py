@@ -22,7 +22,7 @@ from tests.support.push_support import (
     request,
     requests,
 )
-from tests.support.virtual_service import Service, refusal
+from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 FOREVER = 1e6
@@ -219,3 +219,41 @@ async def test_nothing_is_called_unsent_that_another_worker_has_sent(is_back: bo
                 await submitting
 
     assert service.count("push") == 2
+
+
+@pytest.mark.parametrize("in_doubt", ["ask", "resend"])
+async def test_who_waits_for_the_last_answers_is_alive(in_doubt: Any) -> None:
+    """No other worker takes these pushes for those of a dead one, and sends them again."""
+
+    def slow(asked: Asked, proceed: Proceed) -> Answer:
+        asked.hidden = 45.0
+        answer = proceed()
+        answer.seconds = 40.0 if asked.kind == "push" else None
+        return answer
+
+    service, journal = Service(lambda _: 60.0, faults=[slow]), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    options: dict[str, Any] = {"patience": 2.0, "in_doubt": in_doubt}
+    async with coordinator(service, journal=beside, **options) as others:
+        async with coordinator(service, journal=journal, leave="detach", **options) as pushes:
+            sent = asyncio.create_task(pushes.submit(named(natural_key="number")))
+            await asyncio.sleep(1)
+        assert (await sent).key
+        await asyncio.sleep(10)
+        (push,) = others.recovered
+        assert (await push).status is OutcomeStatus.SUCCESS
+    assert service.count("push") == 1
+
+
+async def test_who_waits_for_a_place_is_told_though_the_block_is_opened_again() -> None:
+    """However many there are; and no place of one block is given back to the next."""
+    service = Service(lambda _: FOREVER)
+    async with service.client() as client:
+        pushes = client.coordinator(max_open=1, leave="detach")
+        async with pushes:
+            await pushes.submit(request())
+            waiting = [asyncio.create_task(pushes.submit(one)) for one in requests(20)]
+            await asyncio.sleep(1)
+        async with pushes, asyncio.timeout(1):
+            told = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(one) for one in told} == {ClientClosed}

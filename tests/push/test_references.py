@@ -220,6 +220,31 @@ async def test_what_is_written_without_an_answer_is_gone_on_with() -> None:
             assert (await pushed(others, RIGHT)).status is IN_DOUBT
 
 
+async def test_who_waits_elsewhere_waits_on_for_what_was_claimed_without_an_answer() -> None:
+    """Its holder has died, and the database goes away in the COMMIT of the claim."""
+
+    def lost(_: Sequence[Row]) -> None:
+        journal.after_write = lambda rows: None
+        journal.reconnect()
+        raise StoreUnavailable("away")
+
+    journal, options = Journal(shared=True), dict[str, Any](leave="detach")
+    beside = Journal(shared=True, beside=journal)
+    service = Service(lambda _: 1e6)
+    async with (
+        coordinator(service, journal=journal, **options) as pushes,
+        coordinator(service, journal=beside, **options) as others,
+    ):
+        await others.submit(WRONG)
+        waiting = await pushes.submit(WRONG, wait=60.0)
+        beside.lapse()
+        beside.crash()
+        journal.after_write = lost
+        async with asyncio.timeout(100):
+            assert (await waiting).status is OutcomeStatus.PENDING
+        assert not pushes.recovered
+
+
 async def test_a_correction_is_not_answered_with_the_push_that_it_corrects() -> None:
     """As a cache would; the answer counts as lost, and the push is searched for."""
 

@@ -102,6 +102,7 @@ class Journal(Store):
                 self._kept.execute(statement)
             self._kept.create_function("current_schema", 0, lambda: "")
             self._kept.create_function("pg_notify", 2, lambda _, text: self._tell(text))
+            self._kept.create_function("julianday", 1, lambda _: _virtual_day())
             self.heard = list[Callable[[str], None]]()
         else:
             self._beside, self._kept, self.heard = beside, beside._kept, beside.heard
@@ -150,6 +151,11 @@ class Journal(Store):
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
         self._memory.is_dead = True
+
+
+def _virtual_day() -> float:
+    """Return the time of the loop as SQLite tells it."""
+    return 2440587.5 + asyncio.get_running_loop().time() / 86400
 
 
 AJournal = Journal | Path
