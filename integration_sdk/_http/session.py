@@ -33,7 +33,7 @@ from integration_sdk._http.requests import Request, Safety
 from integration_sdk._http.responses import Failure, Reply, Response, meaning_of
 from integration_sdk._http.retry import Jitter, RetryBudget
 from integration_sdk._http.statuses import OFFLINE, Meaning, Scope
-from integration_sdk._http.transport import AiohttpTransport, Attempt, Transport
+from integration_sdk._http.transport import Attempt, Transport
 from integration_sdk._options_given import ConnectionOptions
 from integration_sdk._pacing import CellRate, SharedRate
 from integration_sdk._records.shapes import is_services_own
@@ -85,7 +85,6 @@ class Session:
         is_plain: Whether a session of another process could be made with key and URL alone.
     """
 
-    base_url: str = ""
     _state: OpenSession | None = None
     _closed = False
 
@@ -107,7 +106,7 @@ class Session:
         given = options.proxy, options.connector, *options.middlewares, *options.trace_configs
         self.is_plain = options.ssl is True and not any(given)
         self._api_key = ApiKey(api_key)
-        self._transport = transport or AiohttpTransport(self.base_url, self._api_key, options)
+        self._transport = transport or Transport(self.base_url, self._api_key, options)
         self._budget, self._call_log = RetryBudget(), CallLog(options.on_call)
         self._new_limiter = partial(
             Limiter, jitter, limit=options.connections, per_company=options.per_company

@@ -68,11 +68,9 @@ _MOVED: Final = "Redirects are not followed, since they would take the key along
 
 # fmt: off
 TABLE: Final[Mapping[int, Row]] = MappingProxyType({
-    301: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
-    302: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
-    303: Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED),
-    307: Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.ApiError, _MOVED),
-    308: Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.ApiError, _MOVED),
+    **dict.fromkeys((301, 302, 303),
+                    Row(_GIVE_UP, _IN_DOUBT, Scope.REQUEST, errors.ApiError, _MOVED)),
+    **dict.fromkeys((307, 308), Row(_GIVE_UP, _REFUSED, Scope.REQUEST, errors.ApiError, _MOVED)),
     400: Row(_REFUSED, _REFUSED, Scope.RECORD, errors.BadRequest, _CORRECT),
     401: Row(_REFUSED, _REFUSED, Scope.KEY, errors.Unauthorized,
              "Check the API key (api_key= or INTEGRATION_SDK_API_KEY) and the base URL it is for."),

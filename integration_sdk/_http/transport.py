@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakSet
 
 import aiohttp
@@ -68,14 +68,6 @@ class Attempt:
     read_timeout: float | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     may_have_left: bool = False
-
-
-class Transport(Protocol):
-    """Sends requests once; opened on the running loop."""
-
-    def open(self) -> None: ...
-    async def send(self, attempt: Attempt, authorization: Hidden) -> Reply: ...
-    async def close(self) -> None: ...
 
 
 # What aiohttp must not do
@@ -144,7 +136,7 @@ def _is_closed(transport: asyncio.Transport | None) -> bool:
 
 
 @define(eq=False)
-class AiohttpTransport:
+class Transport:
     """Sends requests to one service, whose checked URL is *base_url*, with aiohttp."""
 
     base_url: str

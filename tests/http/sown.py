@@ -9,7 +9,7 @@ from tests.support.fault import Fault
 FAULTS: Final[dict[str, Fault]] = {
     "a dead connection costs the call": Fault(
         "_http/transport.py", "not error.was_idle", "error", "session_phases",
-        "AiohttpTransport.send",
+        "Transport.send",
     ),
     "a cut body is whole": Fault(
         "_http/transport.py", "not self._stream.eof", "False", "session_wire", "_Gunzip.feed"
