@@ -32,7 +32,7 @@ from integration_sdk.sandbox._records import DataSet
 from integration_sdk.sandbox._rules import Rule
 from integration_sdk.sandbox._schemas import Company, Connection
 from integration_sdk.sandbox._server import RecordedRequest, Server
-from integration_sdk.sandbox._service import REMOVAL, DialectName, Service, checked_settings
+from integration_sdk.sandbox._service import REMOVAL, DialectName, Service, Settings, checked
 
 __all__ = [
     "Answer",
@@ -109,7 +109,7 @@ class Sandbox:
         port: int = 0,
     ) -> None:
         given = {name: value for name, value in locals().items() if name != "self"}
-        self._settings = settings = checked_settings(**given | {"records": records or {}})
+        self._settings = settings = checked(given | {"records": records or {}}, Settings)
         self._service = service = Service(settings)
         self.api_key, self.dialect, self.clock = service.api_key, settings.dialect, service.clock
         self.faults = Faults(service)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.parser import BytesParser
-from math import inf
 from typing import Any
 
 from integration_sdk.sandbox._call import (
@@ -27,8 +26,7 @@ from integration_sdk.sandbox._call import (
     new_uuid,
     not_found,
 )
-from integration_sdk.sandbox._lists import listed
-from integration_sdk.sandbox._records import DataSet
+from integration_sdk.sandbox._records import DataSet, listed
 from integration_sdk.sandbox._routes import route, wrong_method
 from integration_sdk.sandbox._schemas import (
     DATA_TYPES,
@@ -92,13 +90,12 @@ def attach(service: Service, call: Call) -> Answer:
 
 @route(f"GET {C}/push")
 def list_pushes(service: Service, call: Call) -> Answer:
-    company = _company(service, call)
-    until = call.now - call.world.list_lag if call.world.list_lag else inf
+    company, until = _company(service, call), call.now - call.world.list_lag
     recorded = service.ledger.of_company(company.id, until=until)
     if call.param("orderBy") != "requestedOnUtc":
         recorded = recorded[::-1]
     ordered = {"requestedOnUtc", "-requestedOnUtc"}
-    return listed(call, recorded, service.wording.row, ordered=ordered)
+    return listed(call, recorded, service.row, ordered=ordered)
 
 
 @route(f"GET {C}/push/{{pushOperationKey}}")
@@ -107,7 +104,7 @@ def get_push(service: Service, call: Call) -> Answer:
     operation = service.ledger.find(_company(service, call).id, key)
     if operation is None:
         raise not_found(f"there is no push {key}")
-    return Answer(200, service.wording.row(operation))
+    return Answer(200, service.row(operation))
 
 
 @route("GET /companies")
@@ -337,7 +334,7 @@ def _push(service: Service, call: Call, verb: str) -> Answer:
     )
     # "200 is the code used when the push operation was created, and the platform's own 202 or
     # 200 may differ from it."
-    return Answer(200, service.wording.row(operation))
+    return Answer(200, service.row(operation))
 
 
 def _pushed_type(service: Service, call: Call, spell: Callable[[str], str]) -> str:

@@ -7,8 +7,7 @@ A new one is a class here and a line in `Faults`: for Python, pytest markers, fi
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from math import inf
 from typing import Annotated, Any, ClassVar, Generic, Literal, ParamSpec
@@ -18,18 +17,9 @@ from attrs import evolve
 from msgspec import Meta
 
 from integration_sdk.sandbox import _call as sent
-from integration_sdk.sandbox._call import Answer, Call, Forgery, Problem, Refused, Respond, World
-from integration_sdk.sandbox._routes import samples
-from integration_sdk.sandbox._rules import Act, Fault, OwnFault, Proceed, Rule, matcher
-from integration_sdk.sandbox._service import (
-    Count,
-    Duration,
-    HeaderText,
-    Seconds,
-    Service,
-    Whole,
-    checked,
-)
+from integration_sdk.sandbox._call import Answer, Call, Forgery, Problem, Refused, World
+from integration_sdk.sandbox._rules import Fault, Proceed, Rule, Rules
+from integration_sdk.sandbox._service import Count, Duration, HeaderText, Seconds, Whole
 
 Status = Annotated[int, Meta(ge=200, le=599)]
 RetryAfter = Annotated[float, Meta(ge=0, le=10**9)] | HeaderText
@@ -83,27 +73,27 @@ class HtmlFromProxy(Answering, tag="html_from_proxy"):
         return Answer(self.status, page.encode(), content_type=sent.HTML)
 
 
-class NotReady(Answering, tag="not_ready"):
-    """409: the data set is not ready, for *seconds* of the service's time or for good."""
+class Window(Answering):
+    """A fault that lasts *seconds* of the service's time; None for good."""
 
     seconds: Duration | None = None
 
     def lasts(self) -> float:
         return inf if self.seconds is None else self.seconds
+
+
+class NotReady(Window, tag="not_ready"):
+    """409: the data set is not ready, for *seconds* of the service's time or for good."""
 
     def reply(self) -> Answer:
         raise Refused(409, "Conflict: the data set is not ready")
 
 
-class Unavailable(Answering, tag="unavailable"):
+class Unavailable(Window, tag="unavailable"):
     """503 for *seconds* of the service's time; None for good."""
 
-    seconds: Duration | None = None
     retry_after: RetryAfter | None = None
     in_front: ClassVar[bool] = True
-
-    def lasts(self) -> float:
-        return inf if self.seconds is None else self.seconds
 
     def reply(self) -> Answer:
         raise Refused(503, headers=_retry_after(self.retry_after))
@@ -320,7 +310,7 @@ class Setter(Generic[P]):
         return setter
 
 
-class Faults:
+class Faults(Rules):
     """The faults in force. Each method sets one and returns its `Rule`, for `remove`.
 
     The methods are named as the faults in JSON: ``latency((1, 3))``, ``status(503, times=2)``. Each
@@ -355,53 +345,8 @@ class Faults:
     fail_next_push = Setter(FailNextPush)
     notifications = Setter(Notifications)
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._chance = random.Random(f"{service.settings.seed}/faults")
-        self._rules: list[Rule] = []
-
     def __repr__(self) -> str:
         return f"Faults({', '.join(map(str, self.listed()))})"
-
-    def __iter__(self) -> Iterator[Rule]:
-        return iter(self._rules)
-
-    async def through(self, call: Call, respond: Respond, *, in_front: bool) -> Answer:
-        """Pass *call* through the rules of a place that apply, and then to *respond*."""
-        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
-
-        async def proceed() -> Answer:
-            try:
-                for rule in rules:
-                    if rule.applies(call):
-                        return await rule.carry_out(call, proceed)
-                return await respond(call)
-            except Refused as refused:
-                return self._service.refuse(refused)
-
-        return await proceed()
-
-    def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
-        """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
-        fault = checked(msgspec.structs.asdict(fault), type(fault))
-        matches = matcher(fault, samples(self._service.settings.dialect))
-        chance = random.Random(self._chance.random())
-        until = self._service.clock.now() + fault.lasts()
-        outermost = outermost or fault.outermost
-        in_front = in_front or outermost or fault.in_front
-        rule = Rule(fault, chance, matches, in_front, until)
-        self._rules.insert(0 if outermost else len(self._rules), rule)
-        return rule
-
-    def add(
-        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
-    ) -> Rule:
-        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
-
-        It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
-        it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
-        """
-        return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
 
     def add_named(self, name: object = None, /, *args: Any, **options: Any) -> Rule:
         """Set the fault *name*. ValueError or TypeError if there is none, or it cannot work."""
@@ -431,14 +376,6 @@ class Faults:
         """End the faults that are `listed` so, whatever their hits; all if *text* is empty."""
         ended = [{**entry, "hits": 0} for entry in _entries(text or b"[]")]
         self._rules = [rule for rule in self if text and {**rule.plain(), "hits": 0} not in ended]
-
-    def remove(self, rule: Rule) -> None:
-        """End one fault."""
-        self._rules.remove(rule)
-
-    def clear(self) -> None:
-        """End all faults."""
-        self._rules.clear()
 
 
 KINDS: Mapping[str, Callable[..., Fault]] = {

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -28,31 +28,21 @@ from integration_sdk.sandbox._call import Answer, Call, bad_request, encode
 
 DEFAULT_PAGE_SIZE, MAXIMUM_PAGE_SIZE, MAXIMUM_PAGE = 100, 5000, 2**31 - 1
 LONGEST_QUERY = 2048
-T = TypeVar("T")
 Value = bool | Decimal | datetime | str
 Values = tuple[Value | None, ...]
 """What a record has of the properties that are asked for, in a form that can be compared."""
 Test = Callable[[Values], bool]
 
 
-Page = tuple[int, int]
-"""The number and the size of a page."""
-
-
-def wanted_page(call: Call) -> Page:
+def wanted_page(call: Call) -> tuple[int, int]:
+    """Return the number and the size of the page."""
     number = call.whole("page", MAXIMUM_PAGE, "Paging") or 1
     size = call.whole("pageSize", MAXIMUM_PAGE_SIZE, "Paging") or DEFAULT_PAGE_SIZE
     return number, min(size, call.world.page_size_cap)
 
 
-def items_of(page: Page) -> slice:
-    number, size = page
-    return slice((number - 1) * size, number * size)
-
-
-def page_answer(call: Call, page: Page, total: int, rows: Iterable[bytes]) -> Answer:
+def page_answer(call: Call, number: int, size: int, total: int, rows: Iterable[bytes]) -> Answer:
     envelope = b'{"results":[%b],"pageNumber":%d,"pageSize":%d,"totalResults":%d,"_links":%b}'
-    number, size = page
     links = {"self": call.path, "current": _href(call, number, size)}
     if number * size < total:
         links["next"] = _href(call, number + 1, size)
@@ -72,22 +62,6 @@ def _href(call: Call, number: int, size: int) -> str:
 @lru_cache(maxsize=4096)
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def listed(
-    call: Call, items: Sequence[T], write: Callable[[T], bytes], *, ordered: Collection[str] = ()
-) -> Answer:
-    """Return the requested page of *items*, filtered, ordered, and written by *write*.
-
-    *ordered* are the values of ``orderBy`` by which the items are already ordered.
-    """
-    page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
-    if order_by in ordered:
-        order_by = None
-    if query or order_by:
-        search = Search(query, order_by)
-        items = [items[n] for n in search.ordered(*search.read(map(write, items)))]
-    return page_answer(call, page, len(items), map(write, items[items_of(page)]))
 
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"

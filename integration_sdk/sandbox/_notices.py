@@ -96,16 +96,12 @@ def _headers(letter: Delivery, now: float) -> dict[str, str]:
         headers["Authorization"] = "Bearer forged" if is_theirs else to.authorization
     if to.secret is not None:
         secret = _new_secret(random.Random(to.secret)) if is_theirs else to.secret
-        headers |= {"webhook-id": letter.id, "webhook-timestamp": str(int(now))}
-        headers["webhook-signature"] = sign(secret, letter.id, str(int(now)), letter.body)
+        key, stamp = b64decode(secret.removeprefix("whsec_")), str(int(now))
+        message = b".".join((letter.id.encode(), stamp.encode(), letter.body))
+        proof = b64encode(hmac.digest(key, message, "sha256")).decode()
+        headers |= {"webhook-id": letter.id, "webhook-timestamp": stamp}
+        headers["webhook-signature"] = f"v1,{proof}"  # by Standard Webhooks
     return headers
-
-
-def sign(secret: str, message_id: str, stamp: str, body: bytes) -> str:
-    """The Standard Webhooks signature of *body*: ``v1,`` and base64."""
-    key = b64decode(secret.removeprefix("whsec_"))
-    message = b".".join((message_id.encode(), stamp.encode(), body))
-    return f"v1,{b64encode(hmac.digest(key, message, 'sha256')).decode()}"
 
 
 def _new_secret(chance: random.Random) -> str:
@@ -149,13 +145,10 @@ class Notifier:
         self._outbox: list[tuple[float, int, Delivery]] = []
         self._turns = count()
         self._changed = asyncio.Event()
-        clock.on_change, ledger.on_push = self._wake, self._note
+        ledger.on_push = self._note
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self.deliveries: list[Delivery] = []
-
-    def _wake(self) -> None:
-        self._changed.set()
 
     def subscribe(
         self, url: str, style: Style, authorization: str | None, secret: str | None
@@ -212,6 +205,7 @@ class Notifier:
 
     async def _run(self) -> None:
         self._changed = asyncio.Event()  # of this loop
+        self._clock.on_change = self._changed.set
         while True:
             self._changed.clear()
             now = self._clock.now()

@@ -17,7 +17,7 @@ from itertools import count, islice
 from math import inf
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from integration_sdk.sandbox._call import Notice, Problem, decode, encode, iso
 from integration_sdk.sandbox._schemas import Shape, option_name, without_unlisted
@@ -101,48 +101,37 @@ class Operation:
         }
 
 
-@frozen
-class Wording:
-    """How operations are written as JSON, which depends on the dialect.
+def written(op: Operation, *, published: bool) -> bytes:
+    """Return *op* as JSON.
 
-    The *published* one calls the connection ``dataConnectionKey``, leaves out ``data``, and adds
-    ``statusCode``, ``errorMessage`` and ``changes``.
+    The *published* dialect calls the connection ``dataConnectionKey``, leaves out ``data``, and
+    adds ``statusCode``, ``errorMessage`` and ``changes``.
     """
-
-    published: bool
-
-    def row(self, operation: Operation) -> bytes:
-        """Return *operation* as JSON, written only once for each state."""
-        if operation.row is None:
-            operation.row = self._write(operation)
-        return operation.row
-
-    def _write(self, op: Operation) -> bytes:
-        errors = [one.body() for one in op.problems if op.status == "Failed"]
-        warnings = [one.body() for one in op.warnings if op.status in {"Failed", "Success"}]
-        body: dict[str, Any] = {
-            "pushOperationKey": op.key,
-            "companyId": op.company,
-            "dataConnectionKey" if self.published else "dataConnectionId": op.connection,
-            "dataType": option_name(op.data_type),
-            "status": op.status,
-            "requestedOnUtc": iso(op.requested, digits=7),
-            "completedOnUtc": None if op.completed is None else iso(op.completed, digits=7),
-            "validation": {"errors": errors, "warnings": warnings},
-        }
-        if op.timeout_minutes is not None:
-            body["timeoutInMinutes"] = op.timeout_minutes
-        if not self.published:
-            return encode(body)[:-1] + b',"data":' + op.data + b"}"
-        body["validation"] = {"errors": errors or None, "warnings": warnings or None}
-        body |= {"statusCode": _CODES[op.status], "changes": None}
-        if op.status == "Success":
-            reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
-            change = {"type": VERBS[op.verb][0], "recordRef": reference}
-            body["changes"] = [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
-        if errors:
-            body["errorMessage"] = errors[0]["message"]
-        return encode(body)
+    errors = [one.body() for one in op.problems if op.status == "Failed"]
+    warnings = [one.body() for one in op.warnings if op.status in {"Failed", "Success"}]
+    body: dict[str, Any] = {
+        "pushOperationKey": op.key,
+        "companyId": op.company,
+        "dataConnectionKey" if published else "dataConnectionId": op.connection,
+        "dataType": option_name(op.data_type),
+        "status": op.status,
+        "requestedOnUtc": iso(op.requested, digits=7),
+        "completedOnUtc": None if op.completed is None else iso(op.completed, digits=7),
+        "validation": {"errors": errors, "warnings": warnings},
+    }
+    if op.timeout_minutes is not None:
+        body["timeoutInMinutes"] = op.timeout_minutes
+    if not published:
+        return encode(body)[:-1] + b',"data":' + op.data + b"}"
+    body["validation"] = {"errors": errors or None, "warnings": warnings or None}
+    body |= {"statusCode": _CODES[op.status], "changes": None}
+    if op.status == "Success":
+        reference = {"id": op.record_id, "dataType": option_name(op.data_type)}
+        change = {"type": VERBS[op.verb][0], "recordRef": reference}
+        body["changes"] = [change | ({"attachmentId": op.key} if op.verb == "ATTACH" else {})]
+    if errors:
+        body["errorMessage"] = errors[0]["message"]
+    return encode(body)
 
 
 class Ledger:
@@ -208,6 +197,4 @@ class Ledger:
     def of_company(self, company: str, *, until: float = inf) -> list[Operation]:
         """The pushes of *company* requested up to *until*, oldest first."""
         operations = self._of_company[company]
-        if until == inf:
-            return operations
         return operations[: bisect_right(operations, until, key=lambda op: op.requested)]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from integration_sdk.sandbox._call import Answer, Call, decode, encode
-from integration_sdk.sandbox._lists import Search, Values, items_of, page_answer, wanted_page
+from integration_sdk.sandbox._lists import Search, Values, page_answer, wanted_page
 
 SLICE, SELECTIONS_KEPT = 2_000, 4
+T = TypeVar("T")
 
 
 @frozen
@@ -123,8 +124,14 @@ class DataSet:
             return rows(numbers.start, numbers.stop)
         return [self._written.get(number) or rows(number, number + 1)[0] for number in numbers]
 
-    def answer(self, call: Call) -> Answer:
-        page, query, order_by = wanted_page(call), call.param("query"), call.param("orderBy")
+    def answer(self, call: Call, *, ordered: Collection[str | None] = ()) -> Answer:
+        """Return the requested page, filtered and ordered.
+
+        *ordered* are the values of ``orderBy`` by which the records are already ordered.
+        """
+        query, order_by = call.param("query"), call.param("orderBy")
+        if order_by in ordered:
+            order_by = None
         chosen: Sequence[int] = self._order
         if query or order_by:
             key = self._version, query, order_by
@@ -133,7 +140,9 @@ class DataSet:
                 if len(self._selections) > SELECTIONS_KEPT:
                     del self._selections[next(iter(self._selections))]
             chosen = self._selections[key]
-        return page_answer(call, page, len(chosen), self._rows(chosen[items_of(page)]))
+        number, size = wanted_page(call)
+        rows = self._rows(chosen[(number - 1) * size : number * size])
+        return page_answer(call, number, size, len(chosen), rows)
 
     def _selected(self, search: Search) -> Sequence[int]:
         # `changed_since` asks for each page with another query, for the same names.
@@ -143,3 +152,11 @@ class DataSet:
             rows = chain.from_iterable(map(self._rows, slices))
             self._known = key, *search.read(rows)
         return array("q", [order[place] for place in search.ordered(*self._known[1:])])
+
+
+def listed(
+    call: Call, items: Sequence[T], write: Callable[[T], bytes], *, ordered: Collection[str] = ()
+) -> Answer:
+    """Return the requested page of *items*, written by *write*, as `DataSet.answer` does."""
+    rows = Source(len(items), lambda *ends: [*map(write, items[slice(*ends)])], lambda _: None)
+    return DataSet(rows).answer(call, ordered=ordered)

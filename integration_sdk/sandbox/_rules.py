@@ -1,11 +1,11 @@
-"""What a fault is, and when it applies to a call."""
+"""What a fault is, when it applies to a call, and the faults in force."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 from typing import Annotated, Any, ClassVar
 
@@ -13,8 +13,9 @@ import msgspec
 from attrs import define, field
 from msgspec import Meta
 
-from integration_sdk.sandbox._call import Answer, Call, Refused, World
-from integration_sdk.sandbox._service import Count, Seconds, Whole
+from integration_sdk.sandbox._call import Answer, Call, Refused, Respond, World
+from integration_sdk.sandbox._routes import samples
+from integration_sdk.sandbox._service import Count, Seconds, Service, Whole, checked
 
 Proceed = Callable[[], Awaitable[Answer]]
 Act = Callable[[Call, Proceed], Awaitable[Answer]]
@@ -148,3 +149,60 @@ def _pattern(route: str) -> str:
         raise ValueError(f"route must be a method, part of a path or both, not {route!r}")
     parts = "[^/]+".join(map(re.escape, _PLACEHOLDER.split(path)))
     return f"^{method.strip().upper() or '[^ ]+'} .*{parts}"
+
+
+class Rules:
+    """The faults in force, in the order in which they wrap each other."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._chance = random.Random(f"{service.settings.seed}/faults")
+        self._rules: list[Rule] = []
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    async def through(self, call: Call, respond: Respond, *, in_front: bool) -> Answer:
+        """Pass *call* through the rules of a place that apply, and then to *respond*."""
+        rules = iter([rule for rule in self._rules if rule.in_front == in_front])
+
+        async def proceed() -> Answer:
+            try:
+                for rule in rules:
+                    if rule.applies(call):
+                        return await rule.carry_out(call, proceed)
+                return await respond(call)
+            except Refused as refused:
+                return self._service.refuse(refused)
+
+        return await proceed()
+
+    def set(self, fault: Fault, *, in_front: bool = False, outermost: bool = False) -> Rule:
+        """Put *fault* in force, in its own place or in this. ValueError if it cannot work."""
+        fault = checked(msgspec.structs.asdict(fault), type(fault))
+        matches = matcher(fault, samples(self._service.settings.dialect))
+        chance = random.Random(self._chance.random())
+        until = self._service.clock.now() + fault.lasts()
+        outermost = outermost or fault.outermost
+        in_front = in_front or outermost or fault.in_front
+        rule = Rule(fault, chance, matches, in_front, until)
+        self._rules.insert(0 if outermost else len(self._rules), rule)
+        return rule
+
+    def add(
+        self, act: Act, *, in_front: bool = False, outermost: bool = False, **scope: Any
+    ) -> Rule:
+        """Add a fault of your own: *act* gets the call and a function that proceeds with it.
+
+        It returns an `Answer` or raises `Refused`. It acts within the service, or *in_front* of
+        it, or there as the *outermost* rule. *scope* says when it applies, as for any fault.
+        """
+        return self.set(OwnFault(act, **scope), in_front=in_front, outermost=outermost)
+
+    def remove(self, rule: Rule) -> None:
+        """End one fault."""
+        self._rules.remove(rule)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._rules.clear()

@@ -244,11 +244,10 @@ def describe(shape: Shape, path: str = "", *, published: bool = False) -> dict[s
     Written as *published*, warnings name that path in PascalCase, have an ``information`` list
     beside them, and ``required`` is true at the top.
     """
-    about = shape.about or shape.name
     body: dict[str, Any] = {
         "type": shape.kind,
         "displayName": shape.name,
-        "description": about,
+        "description": shape.about or shape.name,
         "required": shape.required or (published and not path),
     }
     if shape.properties:

@@ -110,16 +110,15 @@ class Server:
             request.writer.output_size = 0
         try:
             call.body = await request.read() if request.body_exists else b""
+            if call.path == "/" or call.segments[:1] == ["_page"]:  # about the sandbox itself
+                return await self._send(request, await self._own(call))
             answer = await self._answer(call)
         except ConnectionError:
             return web.Response()  # the request broke off: it is none, and its client has left
-        if not _is_own(call):
-            self._note(call, 0 if answer.dropped else answer.status, at)
+        self._note(call, 0 if answer.dropped else answer.status, at)
         return await self._send(request, answer)
 
     async def _answer(self, call: Call) -> Answer:
-        if _is_own(call):
-            return await self._own(call)
         try:
             return await self._respond(call)
         except Exception:
@@ -169,11 +168,6 @@ class Server:
         if request.transport is not None:
             request.transport.close()
         return response
-
-
-def _is_own(call: Call) -> bool:
-    """Return whether *call* is about the sandbox itself."""
-    return call.path == "/" or call.segments[:1] == ["_page"]
 
 
 @lru_cache(maxsize=4096)

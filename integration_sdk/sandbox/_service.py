@@ -30,7 +30,7 @@ from integration_sdk.sandbox._call import (
     new_uuid,
     not_found,
 )
-from integration_sdk.sandbox._pushes import Ledger, Operation, Wording
+from integration_sdk.sandbox._pushes import Ledger, Operation, written
 from integration_sdk.sandbox._records import DataSet
 from integration_sdk.sandbox._schemas import (
     DATA_TYPES,
@@ -109,16 +109,13 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
         usual = 1_000 * (1 + self.companies) if self.is_published else None
         return usual if self.daily_quota is None else self.daily_quota
 
-
-def checked_settings(**given: Any) -> Settings:
-    settings = checked(given, Settings)
-    for kind in settings.records:
-        if list_name(kind) not in DATA_TYPES:
-            raise ValueError(f"records cannot have {kind!r}: give {', '.join(DATA_TYPES)}")
-    if settings.free_plan and settings.companies > FREE_COMPANIES:
-        held = f"the free plan holds {FREE_COMPANIES}"
-        raise ValueError(f"companies cannot be {settings.companies}: {held}")
-    return settings
+    def __post_init__(self) -> None:
+        for kind in self.records:
+            if list_name(kind) not in DATA_TYPES:
+                raise ValueError(f"records cannot have {kind!r}: give {', '.join(DATA_TYPES)}")
+        if self.free_plan and self.companies > FREE_COMPANIES:
+            held = f"the free plan holds {FREE_COMPANIES}"
+            raise ValueError(f"companies cannot be {self.companies}: {held}")
 
 
 @frozen
@@ -161,7 +158,6 @@ class Service:
         self.companies = {company.id: company for company in first}
         self.refreshes: list[Refresh] = []
         self.ledger = Ledger(self._take_effect)
-        self.wording = Wording(settings.is_published)
         self.sync_settings: dict[str, Any] | None = None
         self._records = {
             list_name(kind): list(map(encode, rows)) for kind, rows in settings.records.items()
@@ -170,6 +166,12 @@ class Service:
 
     def refuse(self, refused: Refused) -> Answer:
         return refused.answer(new_uuid(self.chance))
+
+    def row(self, operation: Operation) -> bytes:
+        """Return *operation* as JSON, written only once for each state."""
+        if operation.row is None:
+            operation.row = written(operation, published=self.settings.is_published)
+        return operation.row
 
     def company(self, company_id: str) -> Company:
         if company_id not in self.companies:
