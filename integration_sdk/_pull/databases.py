@@ -32,11 +32,6 @@ _SETTINGS: Final = """
 """
 
 
-def quoted(name: str) -> str:
-    """Return a name as SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 @define(eq=False)
 class DuckDb:
     """The database file *path*, which is one process's at a time."""
@@ -98,12 +93,9 @@ class DuckDb:
     async def load(self, data: Any, like: str) -> None:
         """Put *data*, an Arrow table, into the temporary table ``batch``, with columns *like*."""
         await self.fetch(f"CREATE OR REPLACE TEMPORARY TABLE batch AS {like} LIMIT 0")
-        await self._do(self._load, data)
-
-    def _load(self, data: Any) -> None:
-        self._db.register("loaded", data)
-        self._db.execute("INSERT INTO batch BY NAME SELECT * FROM loaded")
-        self._db.unregister("loaded")
+        await self._do(self._db.register, "loaded", data)
+        await self.fetch("INSERT INTO batch BY NAME SELECT * FROM loaded")
+        await self._do(self._db.unregister, "loaded")
 
     async def take(self, name: str) -> bool:
         """Take a unit: the file is this process's."""

@@ -20,7 +20,7 @@ from attrs import define, field
 from integration_sdk._checks import needed
 from integration_sdk._list.changes import MODIFIED
 from integration_sdk._list.page import read_keys
-from integration_sdk._pull.databases import DuckDb, Postgres, quoted
+from integration_sdk._pull.databases import DuckDb, Postgres
 from integration_sdk._pull.unit import ATTEMPTS, Moved, State, Unit, Unusable, clean
 from integration_sdk.errors import ConfigurationError
 
@@ -246,6 +246,11 @@ def packed(items: list[bytes], learned: Table, before: int) -> Any:
     data = flat.select([name for name in flat.column_names if name in learned.columns])
     data = data.append_column("record", records).take(pa.array(ids.values(), pa.int64()))
     return data.append_column("id", pa.array(ids, pa.string()))
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _key(unit: Unit) -> tuple[str, str, str]:
