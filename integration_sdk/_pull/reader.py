@@ -124,7 +124,7 @@ class UnitReader:
         unit.begun = True
         try:
             state = unit.state
-            if state.snapshot or state.cursor is not None or await self._is_dated(unit):
+            if state.snapshot or state.cursor is not None or await self._has_changes(unit):
                 await self._read_on(unit)
                 return True
         except (BadRequest, PaginationError):
@@ -183,15 +183,18 @@ class UnitReader:
         if after != state:
             await self._sink.commit(unit, items, after)
 
-    async def _is_dated(self, unit: Unit) -> bool:
-        """Return whether all records can be read by changes: a filter omits those without a date.
+    async def _has_changes(self, unit: Unit) -> bool:
+        """Return whether it can be read by changes: its records have ids, and all have a date.
 
-        Two lists are compared, again if one changed between them.
+        A filter omits those without a date. So two lists are compared, again if one changed
+        between them.
         """
         for _ in range(LOOKS):
             dated = await self._records(unit).list(changed_since="beginning", page_size=1)
             whole = await self._records(unit).list(page_size=1)
             unit.receipt.requests += 2
+            if any(record.get("id") is None for record in dated.results):
+                return False
             if (dated.total_results or 0) >= (whole.total_results or 0):
                 return True
         return False

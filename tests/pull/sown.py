@@ -33,7 +33,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "(dated.total_results or 0) >= (whole.total_results or 0)",
         "True",
         "pull",
-        "UnitReader._is_dated",
+        "UnitReader._has_changes",
     ),
     "a-deleted-part-is-not-noticed": Fault(
         "_pull/folder.py", "lacking and not full", "False", _TARGETS, "Folder._begin"

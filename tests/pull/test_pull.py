@@ -84,7 +84,7 @@ async def test_thousands_of_one_date(place: Place) -> None:
 async def test_what_cannot_be_read_by_changes(place: Place, why: str) -> None:
     """Each run reads it as a whole and replaces it in one step; two that are alike are two."""
     kinds: dict[str, list[Record]] = {
-        "no ids": [{"accountId": "a-1"}, {"accountId": "a-2"}, {"accountId": "a-2"}],
+        "no ids": [{"accountId": one, "modifiedDate": STAMP} for one in ("1", "2", "2")],
         "no dates": [{"id": "1", "modifiedDate": None}, {"id": "2"}, *invoices(1)],
         "no filter": invoices(3),
     }
