@@ -139,12 +139,13 @@ class Coordinator:
 
     async def _end(self) -> None:
         """End what still runs, as a crash would, and return the store."""
+        holder = self._holder  # the next block may begin before the end of this one
         try:
-            if self._holder is not None:
-                await self._holder.end()
+            if holder is not None:
+                await holder.end()
         finally:
             if self._store is not None:
-                if self._holder is not None:  # else another coordinator has it
+                if holder is not None:  # else another coordinator has it
                     await self._store._take_back()
                 if self._store_is_ours:
                     await self._store.aclose()

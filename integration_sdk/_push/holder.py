@@ -658,6 +658,8 @@ class Holder:
             task.cancel()
         self.keeper = None
         await self.join_tasks()
+        for live in [*self.live.values()]:
+            await _written(live)  # its end may be known
         self.leave_all(ClientClosed(LEFT))
 
     def leave_all(self, error: IntegrationError) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from integration_sdk import Coordinator, OutcomeStatus, Push, PushEvent, Store
+from integration_sdk._store.row import Row
 from integration_sdk.errors import ClientClosed, StoreUnavailable
 from tests.support.push_support import (
     Connect,
@@ -257,3 +258,20 @@ async def test_who_waits_for_a_place_is_told_though_the_block_is_opened_again() 
         async with pushes, asyncio.timeout(1):
             told = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(one) for one in told} == {ClientClosed}
+
+
+async def test_an_end_that_is_being_recorded_is_told() -> None:
+    """It was seen, so the push is not PENDING, though the block does not wait for pushes."""
+
+    def slow(rows: Sequence[Row]) -> Awaitable[None] | None:
+        if rows[0].state != "DONE":
+            return None
+        ended.set()
+        return asyncio.sleep(0.01)
+
+    ended, journal = asyncio.Event(), Journal()
+    journal.before_write = slow
+    async with coordinator(Service(), journal=journal, leave="detach") as pushes:
+        push = await pushes.submit(request())
+        await ended.wait()
+    assert (await push).status is OutcomeStatus.SUCCESS
