@@ -10,7 +10,6 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +17,7 @@ import msgspec
 from attrs import Factory, field, frozen
 from msgspec import Raw
 
+from integration_sdk._http.hints import told_time
 from integration_sdk._http.responses import Response
 from integration_sdk._records.codec import LATEST, mended, parse_utc, without_halves
 from integration_sdk.errors import MalformedResponse
@@ -74,6 +74,9 @@ def read_page(response: Response) -> Generator[None, None, RawPage]:
         envelope = yield from _split(response.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise MalformedResponse(f"the answer is not a valid page: {error}", status=200) from None
+    # Without a Date our own time counts, which at worst reads records again.
+    told = told_time(response.headers)
+    answered_at = datetime.fromtimestamp(response.received_at if told is None else told, UTC)
     links = {name: _href(link) for name, link in (envelope.links or {}).items()}
     return RawPage(
         number=_count(envelope.page_number),
@@ -86,7 +89,7 @@ def read_page(response: Response) -> Generator[None, None, RawPage]:
             previous=links.get("previous"),
         ),
         raws=envelope.results,
-        answered_at=_answered_at(response),
+        answered_at=answered_at,
     )
 
 
@@ -146,14 +149,6 @@ def _count(value: object) -> int | None:
 def _href(link: object) -> str | None:
     href = link.get("href") if isinstance(link, dict) else None
     return href if isinstance(href, str) and href else None
-
-
-def _answered_at(response: Response) -> datetime:
-    """Return the time of the answer; without a Date, ours, which at worst reads records again."""
-    try:
-        return parsedate_to_datetime(response.headers["Date"]).astimezone(UTC)
-    except (KeyError, TypeError, ValueError):
-        return datetime.fromtimestamp(response.received_at, UTC)
 
 
 # What identifies a record

@@ -9,8 +9,10 @@ import json
 import logging
 import re
 import threading
+import time
 from asyncio import CancelledError
 from contextlib import aclosing
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -172,6 +174,20 @@ def test_the_event_loop_runs_while_a_page_is_split(before: bytes) -> None:
 
     assert turns >= len(body) >> 20
     assert [bytes(raw) for raw in page.raws] == raws
+
+
+def test_a_date_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As local time it could put a watermark hours ahead, behind which changes are never read."""
+    date = "Sat, 31 Jan 2026 09:00:00 -0000"
+    answer = Response(status=200, headers={"Date": date}, body=b'{"results":[]}')
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        with pytest.raises(StopIteration) as end:
+            next(read_page(answer))
+    time.tzset()
+
+    assert end.value.value.answered_at == datetime(2026, 1, 31, 9, tzinfo=UTC)
 
 
 # Requesting ahead
