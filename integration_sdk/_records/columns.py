@@ -1,9 +1,10 @@
 """Records as an Arrow table of flat columns: one for each top-level field.
 
 A column's kind is learned once, from its first values, and never changes: number, bool, text, time
-or json. Objects and lists are JSON text, as the service wrote them. A value that does not fit its
-column is JSON text in ``<field>__json`` beside it, and so is each value of a field whose name
-cannot be a column's. So nothing is lost, whatever a record holds.
+or json. Only ``id`` is always text, so that rows can be told apart by it. Objects and lists are
+JSON text, as the service wrote them. A value that does not fit its column is JSON text in
+``<field>__json`` beside it, and so is each value of a field whose name cannot be a column's. So
+nothing is lost, whatever a record holds.
 
 This module needs pyarrow, so it is imported late.
 """
@@ -92,7 +93,7 @@ def _table(items: Sequence[bytes], kinds: Kinds, numbers: Numbers) -> pa.Table:
     for field, raws in columns.items():
         first = next((raw for raw in raws if raw is not None), None)
         if field not in kinds and first is not None:
-            kinds[field] = _kind(first, raws)
+            kinds[field] = "id" if field == "id" else _kind(first, raws)
     arrays: dict[str, pa.Array] = {}
     for field, (own, beside) in names(kinds).items():
         raws = columns.get(field) or [None] * len(items)
@@ -155,6 +156,10 @@ def _bools(raws: _Raws) -> _Column:
 def _texts(raws: _Raws) -> _Column:
     odd = [raw is not None and raw[0] != ord('"') for raw in raws]
     return pa.array(_read_texts(_joined(raws, odd)), pa.string()), odd
+
+
+def _ids(raws: _Raws) -> _Column:
+    return _texts([b'"%b"' % raw if raw and _is_number(raw) else raw for raw in raws])
 
 
 def _times(raws: _Raws) -> _Column:
@@ -220,6 +225,7 @@ def _is_number(raw: bytes) -> bool:
 
 
 _BUILD: Final[dict[str, Callable[[_Raws], _Column]]] = {
+    "id": _ids,
     "bool": _bools,
     "text": _texts,
     "time": _times,

@@ -102,6 +102,14 @@ def test_nothing_is_lost(batches: Sequence[list[dict[str, str]]], floats: bool) 
             assert not left
 
 
+def test_an_id_is_a_text() -> None:
+    """Rows can be told apart by one column, whether ids are texts, numbers, or both."""
+    found = table([b'{"id":7}', b'{"id":"007"}', b'{"id":null}', b'{"id":{}}'], {})
+
+    assert found["id"].to_pylist() == ["7", "007", None, None]
+    assert found["id__json"].to_pylist() == [None, None, None, "{}"]
+
+
 @pytest.mark.parametrize(
     ("broken", "text"),
     [(rb'"a\ud83d"', "a\ufffd"), (b'"a\xff"', "a\ufffd"), (b'"\xe2\x82"', "\ufffd")],
