@@ -124,7 +124,9 @@ class UnitReader:
         unit.begun = True
         try:
             state = unit.state
-            if state.snapshot or state.cursor is not None or await self._has_changes(unit):
+            if state.is_live and not state.read and await self._is_empty(unit):
+                return True
+            if state.snapshot or state.read or await self._has_changes(unit):
                 await self._read_on(unit)
                 return True
         except (BadRequest, PaginationError):
@@ -182,6 +184,10 @@ class UnitReader:
             items, after = [], unit.whole  # what is shown is the same
         if after != state:
             await self._sink.commit(unit, items, after)
+
+    async def _is_empty(self, unit: Unit) -> bool:
+        unit.receipt.requests += 1
+        return not (await self._records(unit).list(page_size=1)).results
 
     async def _has_changes(self, unit: Unit) -> bool:
         """Return whether it can be read by changes: its records have ids, and all have a date.

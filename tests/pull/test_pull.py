@@ -66,6 +66,20 @@ async def test_later_runs_bring_what_has_changed(place: Place) -> None:
         assert (await client.pull(["invoices"], **place.options)).rows == 0
 
 
+@ONE_OF_EACH
+async def test_an_empty_list_takes_one_request(place: Place) -> None:
+    """In each run after the first, until it has records."""
+    books: dict[str, dict[str, list[Record]]] = {"a": {"invoices": []}}
+    async with serving(books) as (service, client):
+        for _ in range(2):
+            service.log.clear()
+            await client.pull(["invoices"], **place.options)
+        assert service.data_requests == 1
+
+        books["a"]["invoices"] = invoices(3)
+        assert (await client.pull(["invoices"], **place.options)).rows == 3
+
+
 async def test_thousands_of_one_date(place: Place) -> None:
     """A synchronisation stamps all records alike, before the first run or after it."""
     books = {"a": {"invoices": [row | {"modifiedDate": STAMP} for row in invoices(2_500)]}}
@@ -90,8 +104,10 @@ async def test_what_cannot_be_read_by_changes(place: Place, why: str) -> None:
     }
     rows, is_refused = kinds[why], why == "no filter"
     refuse = lambda request: answer(400) if is_refused and "query" in request.query else None
-    books = {"a": {"balances": rows}}
+    books: dict[str, dict[str, list[Record]]] = {"a": {"balances": []}}
     async with serving(books, odd=refuse) as (_, client):
+        await client.pull(["balances"], **place.options)  # nobody can tell yet
+        books["a"]["balances"] = rows
         for _ in range(2):
             receipt = await client.pull(["balances"], **place.options)
             assert receipt.errors == []
