@@ -230,10 +230,10 @@ async def test_retry_after_takes_every_form() -> None:
 # What they do
 
 
-LIMITS = [({"total": 2}, 2), ({"per_company": 2}, 4), ({"total": 3, "per_company": 2}, 3)]
-
-
-@pytest.mark.parametrize(("limits", "passed"), LIMITS)
+@pytest.mark.parametrize(
+    ("limits", "passed"),
+    [({"total": 2}, 2), ({"per_company": 2}, 4), ({"total": 3, "per_company": 2}, 3)],
+)
 async def test_concurrency_is_limited(limits: dict[str, Any], passed: int) -> None:
     """So many at once, in all, for each company, or both; a place freed is a place."""
     async with serving() as http:

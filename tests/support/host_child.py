@@ -63,12 +63,10 @@ async def use(job: dict[str, Any]) -> None:
     async with Client(job["api_key"], job["base_url"]) as client:
         books = client.company(job["company"]).connection(job["connection"])
         invoices = client.company(job["company"]).data("invoices")
-        async for _ in invoices.list(model=Invoice, page_size=200, prefetch=4):
-            pass
-        async for _ in invoices.list(model=Invoice, page_size=200).pages():
-            pass
-        async for _ in invoices.list().raw():
-            pass
+        pager = invoices.list(model=Invoice, page_size=200, prefetch=4)
+        for reading in (pager, invoices.list(model=Invoice, page_size=200).pages(), pager.raw()):
+            async for _ in reading:
+                pass
         (await books.options("invoices")).check(job["record"])
         await client.wait(await books.push("invoices", job["record"]), timeout=60)
         async with client.coordinator(journal=job["journal"]) as pushes:

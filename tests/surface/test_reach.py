@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from integration_sdk import Client, Company, Dialect, errors
+from integration_sdk import Client, Company, Dialect, PushChange, RecordRef, errors
 from tests.support.virtual_service import Answer, Asked, Service
 
 pytestmark = pytest.mark.virtual_time
@@ -285,21 +285,28 @@ async def test_a_refresh_may_be_of_one_connection() -> None:
     assert [one.query for one in asked.log] == ["connectionId=b"] * 2
 
 
-@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 1))
-async def test_files_of_a_record_are_listed_read_and_deleted(integration_client: Client) -> None:
-    """They come without pages: ``{"attachments": [...]}``."""
+@pytest.mark.integration_sandbox(companies=1, push_seconds=(1, 1), dialect="published")
+@pytest.mark.parametrize("kind", ["invoices", "bills"])
+async def test_a_file_is_attached_listed_read_and_deleted(
+    integration_client: Client, kind: str
+) -> None:
+    """They come without pages: ``{"attachments": [...]}``; bills have an address of their own."""
     first = await integration_client.companies.list().one()
     company = integration_client.company(first["id"])
     books = company.connection(first["dataConnections"][0]["id"])
-    bill = await company.data("bills").list().one()
-    files = books.attachments("bills", bill["id"])
+    own = (await company.data(kind).list().one())["id"]
+    files = books.attachments(kind, own)
     assert not await files.list()
 
-    await integration_client.wait(await books.attach("bills", bill["id"], b"%PDF", filename="a"))
+    done = await integration_client.wait(await books.attach(kind, own, b"%PDF", filename="a"))
     (listed,) = await files.list()
 
+    change = PushChange(type="AttachmentUploaded", record_ref=RecordRef(id=own, data_type=kind))
+    assert done.changes == (evolve(change, attachment_id=listed["id"]),)
     assert await files.get(listed["id"]) == listed
     assert (await files.download(listed["id"])).body.startswith(b"%PDF")
+    with pytest.raises(errors.NotFound):
+        await files.get("unknown")
     assert (await files.delete(listed["id"])).company_id == company.id
 
 

@@ -126,23 +126,6 @@ def test_a_mistake_says_what_to_do(tmp_path: Path) -> None:
         assert says in told, output
 
 
-def test_the_plugin_imports_nothing_until_it_is_used() -> None:
-    """pytest loads it in every project that has the SDK: no loop, no HTTP, no client."""
-    code = "import integration_sdk.testing._plugin; import sys; print(*sys.modules)"
-    before = "import pytest; import sys; print(*sys.modules)"
-    seen = [
-        set(subprocess.check_output([sys.executable, "-c", one], cwd=ROOT, text=True).split())
-        for one in (before, code)
-    ]
-
-    assert {one for one in seen[1] - seen[0] if not one.startswith("importlib")} == {
-        "integration_sdk",
-        "integration_sdk._version",
-        "integration_sdk.testing",
-        "integration_sdk.testing._plugin",
-    }
-
-
 def test_virtual_time_needs_no_pytest() -> None:
     """`run_virtual` is for scripts, too; what else is not installed is said where it is used."""
     code = (
