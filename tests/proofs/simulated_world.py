@@ -72,6 +72,7 @@ class Process:
 
     deferred: Callbacks that fell due while it was frozen.
     cut_off: Until when it cannot reach the database.
+    holder: What rows call it.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Process:
     tasks: list[asyncio.Task[Any]] = Factory(list)
     cut_off: float = 0.0
     program: Any = None
+    holder: str = ""
 
     def freeze(self) -> None:
         self.frozen = True
@@ -244,6 +246,7 @@ class Weather:
     resends: The caller lets us send again what no list shows.
     trip: The longest trip to the shared database, in seconds.
     undated: The service tells no times of its answers.
+    slow: Seconds that the answer to a push takes.
     """
 
     workers: int = 1
@@ -273,6 +276,7 @@ class Weather:
     trip: float = 0.04
     undated: bool = False
     patience: float = 15.0
+    slow: float = 0.0
 
     @classmethod
     def roll(cls, dice: Random, workers: int = 1) -> Weather:
@@ -306,6 +310,7 @@ class Weather:
             trip=dice.choice([0.04, 0.6, 6.0]),
             undated=dice.random() < 0.2,
             patience=dice.choice([5.0, 15.0, 30.0]),
+            slow=dice.choice([0.0, 0.0, 0.0, 1.5 * LEASE]),
         )
 
     @property
@@ -479,9 +484,12 @@ class Service:
             self.history.changes_by(self.now() + late)
             at(late, lambda: self._arrive(sent, None))
         elif dice.random() < fate.arrives:
-            at(dice.random() * 5, lambda: answer(self._arrive(sent, fate)))
+            at(dice.random() * 5, lambda: self._answer(answer, self._arrive(sent, fate)))
         else:
             at(dice.random() * 5, lambda: answer(self._keep(sent, fate)))
+
+    def _answer(self, answer: Callable[[Reply], None], reply: Reply) -> None:
+        self.history.at(self.weather.slow, lambda: answer(reply))
 
     def _keep(self, sent: Sent, fate: Fate) -> Reply:
         """An idempotent service keeps what it said itself, 429 excepted."""
@@ -700,8 +708,12 @@ class Record:
         return []
 
     def claimed(self, row: Row, process: Process) -> None:
-        """Note a row that has another holder now."""
+        """Note a row that has another holder now; the one before is dead, frozen or cut off."""
         self.history.note(process.name, process.life, "claims", row.id, row.version)
+        weather, before = self.history.weather, self.rows[row.id].holder
+        strikes = weather.freezes or weather.cuts or weather.back or weather.trip > LEASE / 15
+        if not strikes and before in {one.holder for one in self.history.living()}:
+            self.history.violations.append(f"taken from the living: {row.id}")
         self.rows[row.id] = row
 
     def leaves(self, request: Request) -> Sent:

@@ -97,10 +97,11 @@ class LentStore(Store):
         journal = NotingJournal(self._way, "default", LEASE)
         journal.record = history.record
         journal.holder = f"{self._process.name} {self._process.life} {history.dice.random()}"
+        self._process.holder = journal.holder
         return journal
 
     async def _take_back(self) -> None:
-        """Nothing to do: the coordinator has closed its journal."""
+        """Do nothing: who has left its block is dead for the others a lease later."""
 
 
 @define(eq=False)
@@ -455,10 +456,10 @@ class History:
             await asyncio.sleep(20.0)
             if self.seed % 10 and self._is_settled():
                 break
-        for process in self._living():
+        for process in self.living():
             self.violations += process.program.waiting()
 
-    def _living(self) -> list[Process]:
+    def living(self) -> list[Process]:
         return [one for one in self.processes if not one.dead]
 
     def _is_settled(self) -> bool:
@@ -466,7 +467,7 @@ class History:
 
         One history in ten is watched to the end all the same.
         """
-        programs = [one.program for one in self._living()]
+        programs = [one.program for one in self.living()]
         if self.now() < self.changes_until or any(any(one.waiting()) for one in programs):
             return False
         if any(one.pushes is None for one in programs):  # it has not begun: its database is slow
@@ -522,7 +523,7 @@ class History:
 
     def _mishaps(self) -> None:
         dice, weather = self.dice, self.weather
-        for process in self._living():
+        for process in self.living():
             if not process.frozen and dice.random() < weather.freezes / 5:
                 process.freeze()
                 self.at(dice.choice([5.0, LEASE, 1.5 * LEASE, 4 * LEASE]), process.thaw)
@@ -539,7 +540,7 @@ class History:
         self.calm = True
         self.weather = evolve(self.weather, **self.weather.fair)
         if not self.weather.fileless:
-            for process in self._living():
+            for process in self.living():
                 process.die()
             for number in range(self.weather.workers):
                 self.start(f"last-{number}", 100)

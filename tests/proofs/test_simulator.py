@@ -151,6 +151,15 @@ FAULTS: dict[str, Sown] = {
     "a run that is left keeps a place": Sown(
         "waits for ever", (RUN, "Run._feed"), "self.places.release()", "None"
     ),
+    "a worker that waits for its last answers is dead": Sown(
+        "taken from the living",
+        (SEARCH, "Workers._keep"),
+        "True",
+        "not holder.closing",
+        workers=2,
+        weather={"slow": 45.0, "freezes": 0, "cuts": 0, "trip": 0.6},
+        histories=400,
+    ),
     "a store that went back is not noticed": Sown(
         "",
         (JOURNAL, "Journal.reconnected"),
@@ -174,7 +183,8 @@ ALWAYS = "SENDING restarts as QUEUED"
     ],
 )
 def test_a_history_that_broke_a_promise_once(seed: str) -> None:
-    told = simulated(ROOT, *("--first-seed", seed, "--histories", "1", "--workers", "2"))
+    weather = ("--weather", '{"slow": 0}')  # younger than these seeds
+    told = simulated(ROOT, "--first-seed", seed, "--histories", "1", "--workers", "2", *weather)
     assert "violations: 0" in told, told
 
 
