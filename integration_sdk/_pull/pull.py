@@ -11,7 +11,7 @@ import warnings
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, aclosing
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, evolve, field
 
@@ -21,21 +21,26 @@ from integration_sdk._context import RequestContext
 from integration_sdk._handed_out import handed_out
 from integration_sdk._options_given import PullOptions
 from integration_sdk._pull.folder import Folder
-from integration_sdk._pull.reader import ENDS_RUN, PAGE_SIZE, UnitReader, cancel, open_sink
+from integration_sdk._pull.reader import PAGE_SIZE, UnitReader, cancel, open_sink
 from integration_sdk._pull.sql import SqlSink
-from integration_sdk._pull.unit import PullProgress, Receipt, Unit, UnitReceipt
+from integration_sdk._pull.unit import PullProgress, Receipt, Unit, UnitReceipt, Unusable
 from integration_sdk.errors import (
     ConfigurationError,
     Conflict,
     IntegrationError,
     NotFound,
+    PaymentRequired,
     PullError,
+    Unauthorized,
 )
 
 if TYPE_CHECKING:
     from integration_sdk._pull.dask import ClusterReader
 
 logger = logging.getLogger("integration_sdk.pull")
+
+_ENDS_RUN: Final = (ConfigurationError, PaymentRequired, Unauthorized, Unusable)
+"""Errors that all other units would meet, too."""
 
 
 @handed_out
@@ -106,7 +111,7 @@ class Pull:
                     receipt = await reader.next_ended()
                     self._ended.append(receipt)
                     yield receipt
-                    if isinstance(receipt.error, ENDS_RUN):
+                    if isinstance(receipt.error, _ENDS_RUN):
                         raise receipt.error
         except OSError as error:
             raise PullError(f"{self._sink} cannot be written: {error}") from error
@@ -184,7 +189,7 @@ class Pull:
             return [whole]
         except Conflict:
             units = []
-        except ENDS_RUN:
+        except _ENDS_RUN:
             raise
         except IntegrationError as error:
             receipt.error = error

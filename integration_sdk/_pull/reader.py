@@ -29,9 +29,7 @@ from integration_sdk.errors import (
     IntegrationError,
     NotFound,
     PaginationError,
-    PaymentRequired,
     PullError,
-    Unauthorized,
 )
 
 T = TypeVar("T")
@@ -42,7 +40,6 @@ LOOKS: Final = 3
 """How often two totals are compared, in case the list changes between them."""
 LATER: Final = 1.0
 """Seconds until a unit is tried again that another process has, or whose state has changed."""
-ENDS_RUN: Final = (ConfigurationError, PaymentRequired, Unauthorized, Unusable)
 
 
 @define(eq=False)
