@@ -52,7 +52,6 @@ class UnitReader:
     _units: Sequence[Unit]
     _turns: asyncio.Semaphore = field(init=False)
     _list_bytes: int = field(init=False)
-    _part_bytes: int = field(init=False)
     _reading: list[asyncio.Task[UnitReceipt]] = field(init=False)
     _ends: Iterator[Awaitable[UnitReceipt]] = field(init=False)
 
@@ -61,7 +60,6 @@ class UnitReader:
         at_once = max(1, min(len(self._units), self._options.at_once, half // LIST_BYTES))
         self._turns = asyncio.Semaphore(at_once)
         self._list_bytes = half // at_once
-        self._part_bytes = min(self._options.part_bytes, self._list_bytes // 2)
         self._reading = [asyncio.create_task(self._read_in_turn(unit)) for unit in self._units]
         self._ends = asyncio.as_completed(self._reading)
 
@@ -144,13 +142,14 @@ class UnitReader:
             page_size=PAGE_SIZE,
             max_bytes=self._list_bytes,
         )
+        part_bytes = min(self._options.part_bytes, self._list_bytes // 2)
         items, size, failed = list[bytes](), 0, None
         try:
             async with aclosing(pager.raw_pages()) as pages:
                 async for some in pages:
                     items += some
                     size += sum(map(len, some))
-                    if size >= self._part_bytes:
+                    if size >= part_bytes:
                         await to_the_end(self._write(unit, items, pager.cursor))
                         items, size = [], 0
         except (BadRequest, PaginationError):
