@@ -246,7 +246,7 @@ def open_sink(options: PullOptions, *, shared: bool = False) -> Folder | SqlSink
         format_ = "postgres" if is_url(to) else "duckdb" if to.endswith(".duckdb") else None
     if not is_url(to) if format_ == "postgres" else "://" in to:
         place = "postgresql:// URL" if format_ == "postgres" else "path"
-        raise ConfigurationError(f"{format_ or 'a folder'} is at a {place}, not {shown(to)}")
+        raise ConfigurationError(f"to must be a {place}, not {shown(to)}")
     if options.compression is not None and format_ not in {"ndjson", None}:
         raise ConfigurationError(f"compression is for ndjson, not {format_}")
     if format_ == "postgres":

@@ -39,8 +39,8 @@ def snapshot(path: Path) -> dict[str, bytes]:
     ("options", "message"),
     [
         ({"format": "xml"}, "format must be"),
-        ({"to": "s3://bucket/books"}, "a folder is at a path, not 's3://bucket/books'"),
-        ({"to": "x", "format": "postgres"}, "postgres is at a postgresql:// URL, not 'x'"),
+        ({"to": "s3://bucket/books"}, "to must be a path, not 's3://bucket/books'"),
+        ({"to": "x", "format": "postgres"}, "to must be a postgresql:// URL, not 'x'"),
         ({"to": "postgresql://u:secret@h/d", "format": "parquet"}, "u:***@h/d"),
         ({"format": "parquet", "compression": "gz"}, "compression is for ndjson, not parquet"),
         ({"to": "x.duckdb", "compression": "gz"}, "compression is for ndjson, not duckdb"),
