@@ -211,7 +211,10 @@ class Sandbox:
 
         Source: "Events". Assumed: shapes and proofs as published.
         """
-        return self._notifier.subscribe(url, style, authorization, secret)
+        subscription = self._notifier.subscribe(url, style, authorization, secret)
+        if self._bound is not None:
+            self._notifier.start()
+        return subscription
 
     @property
     def served(self) -> int:

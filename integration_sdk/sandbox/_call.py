@@ -85,10 +85,6 @@ class Clock:
         self._shown, self._loop = self.now(), loop
         self._zero = loop.time() if loop is not None else 0.0
 
-    @property
-    def is_running(self) -> bool:
-        return self._loop is not None
-
     def now(self) -> float:
         """Seconds since 1970, UTC."""
         if self._loop is None:

@@ -163,8 +163,6 @@ class Notifier:
         self._ledger.settle(self._clock.now())
         self._subscriptions.append(to)
         self._changed.set()
-        if self._clock.is_running:
-            self.start()
         return to
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""One call from the outside, and the session that makes it: opened, cancelled, closed."""
+"""One call from the outside, the session that makes it, and the programs that it lives in."""
 
 from __future__ import annotations
 

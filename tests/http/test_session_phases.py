@@ -1,4 +1,7 @@
-"""Send again or not: every cell of the table, against a server that fails in that very phase."""
+"""Send again or not: every cell of the table, against a server that fails in that very phase.
+
+A connection that was closed unnoticed, a deadline and a record before the first byte belong to it.
+"""
 
 from __future__ import annotations
 
