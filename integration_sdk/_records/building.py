@@ -7,11 +7,11 @@ is imported with the first class, since a program that reads dicts does not need
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence, Set
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
-from types import NoneType, UnionType
+from types import GenericAlias, NoneType, UnionType
 from typing import (
     Any,
     Final,
@@ -19,6 +19,7 @@ from typing import (
     Required,
     TypedDict,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -27,6 +28,7 @@ from typing import (
 
 import attrs
 from cattrs import Converter, transform_error
+from cattrs.cols import list_structure_factory, mapping_structure_factory
 from cattrs.gen import make_dict_structure_fn, override
 from cattrs.gen.typeddicts import make_dict_structure_fn as make_members_fn
 
@@ -39,6 +41,13 @@ Hook = Callable[[Any, Any], Any]
 """Makes a value of the class that it is given, which may be derived, such as an enumeration."""
 _ORDER: Final = (Decimal, float, int, bool, str)
 """Plain values. In a union, what is none of its kinds is read as the first: 1 as Decimal."""
+_LISTS: Final[dict[Any, Callable[[list[Any]], Any]]] = {
+    **dict.fromkeys((list, MutableSequence), list),
+    **dict.fromkeys((tuple, Sequence), tuple),
+    **dict.fromkeys((frozenset, Set), frozenset),
+    set: set,
+}
+"""What collections are made of lists, by their classes."""
 _DAY: Final = re.compile(r"(\d{4}-\d\d-\d\d)(T00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 """A day as the service writes it, with or without midnight. Any other time would be lost."""
 
@@ -63,22 +72,21 @@ def _words(error: BaseException, _: Any) -> str:
     return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
-@lru_cache(4)
-def _converter(numbers: Numbers, *, detailed: bool) -> Converter:
-    converter = strict_converter(detailed=detailed)
-    plain = _with_floats if numbers == "float" else lambda value: value
-    converter.register_structure_hook_func(
-        lambda kind: kind in {Any, object}, lambda value, _: plain(value)
-    )
-    return converter
+def strict_converter(numbers: Numbers = "decimal", *, detailed: bool = False) -> Converter:
+    """Return a converter that coerces nothing; *detailed*, its errors say where.
 
-
-def strict_converter(*, detailed: bool = False) -> Converter:
-    """Return a converter that coerces nothing; *detailed*, its errors say where."""
+    Without annotation, *numbers* says what becomes of Decimals.
+    """
     converter = Converter(detailed_validation=detailed)
     for kind, read in _STRICT.items():
         converter.register_structure_hook(kind, read)
+    converter.register_structure_hook_func(
+        lambda kind: kind in {Any, object},
+        _with_floats if numbers == "float" else lambda value, _: value,
+    )
     for is_one, build in (
+        (_is_list, _build_list),
+        (_is_mapping, _build_mapping),
         (_is_choice, _choice),
         (is_made, build_made),
         (is_typeddict, _build_from_members),
@@ -89,6 +97,9 @@ def strict_converter(*, detailed: bool = False) -> Converter:
     return converter
 
 
+_converter: Final = lru_cache(4)(strict_converter)
+
+
 def build_made(converter: Converter, kind: Any) -> Hook:
     """Return the hook of an attrs class or dataclass."""
     own = get_origin(kind) or kind
@@ -96,9 +107,12 @@ def build_made(converter: Converter, kind: Any) -> Hook:
         attrs.resolve_types(own)
     renamed = {name: override(rename=written) for name, written in json_names(own).items()}
     build: Any = make_dict_structure_fn(kind, converter, **renamed)  # type: ignore[arg-type]  # cattrs' stub wants literals
-    return lambda value, wanted: build(
-        value if type(value) is dict else _exactly(dict, value), wanted
-    )
+
+    def read(value: Any, wanted: Any) -> Any:
+        return build(value if type(value) is dict else _exactly(dict, value), wanted)
+
+    cast(Any, read).overrides = renamed  # cattrs tells the classes of a union by it
+    return read
 
 
 def _build_from_members(converter: Converter, kind: Any) -> Hook:
@@ -126,6 +140,30 @@ def _members(kind: Any) -> Any:
         if get_origin(hint) not in {Required, NotRequired}:
             members[name] = Required[hint] if name in required else NotRequired[hint]
     return TypedDict(kind.__name__, members)  # type: ignore[operator]  # made at run time
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether *kind* is a collection of any number of items; a tuple of some is none."""
+    return (get_origin(kind) or kind) in _LISTS and get_args(kind)[1:] in {(), (...,)}
+
+
+def _build_list(converter: Converter, kind: Any) -> Hook:
+    """Return the hook of a collection; cattrs's own takes a text for a list of its letters."""
+    make = _LISTS[get_origin(kind) or kind]
+    (wanted,) = get_args(kind)[:1] or (Any,)
+    wanted = object if wanted is Any else wanted  # else cattrs would not read the items
+    read = list_structure_factory(cast(Any, GenericAlias(list, (wanted,))), converter)
+    return lambda value, _: make(read(_exactly(list, value), list))
+
+
+def _is_mapping(kind: Any) -> bool:
+    return (get_origin(kind) or kind) in {dict, Mapping, MutableMapping}
+
+
+def _build_mapping(converter: Converter, kind: Any) -> Hook:
+    members: Any = GenericAlias(dict, get_args(kind) or (str, Any))
+    read: Hook = mapping_structure_factory(members, converter)
+    return lambda value, _: read(_exactly(dict, value), dict)
 
 
 def _refuse(_: Converter, kind: Any) -> Hook:
@@ -188,7 +226,7 @@ def _day(value: Any, kind: Any) -> date:
     return date.fromisoformat(found[1])
 
 
-def _with_floats(value: Any) -> Any:
+def _with_floats(value: Any, _: Any = None) -> Any:
     if type(value) is Decimal:
         return float(value)
     if type(value) is dict:

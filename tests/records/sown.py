@@ -11,6 +11,9 @@ FAULTS: Final[dict[str, Fault]] = {
         "_records/building.py", "type(value) in {int, float, Decimal}",
         "type(value) in {int, float, Decimal, str}", "classes", "_float",
     ),
+    "a text becomes a list of its letters": Fault(
+        "_records/building.py", "_exactly(list, value)", "value", "classes", "_build_list"
+    ),
     "a day loses its time": Fault(
         "_records/building.py", "_DAY.fullmatch", "_DAY.match", "classes", "_day"
     ),

@@ -34,6 +34,11 @@ class Line:
     description: str | None = None
 
 
+@attrs.frozen
+class Named:
+    first_name: str
+
+
 def attrs_class(kind: Any) -> Any:
     return attrs.make_class("Attrs", {"some_field": attrs.field(type=kind)}, frozen=True)
 
@@ -102,6 +107,7 @@ READ_BY_CATTRS: list[tuple[Any, str, Any]] = [
     (dict[str, Line | None], '{"a":null}', {"a": None}),
     (Sequence[Line], '[{"unitAmount":1}]', [Line(Decimal(1))]),
     (Mapping[str, Line], '{"a":{"unitAmount":1}}', {"a": Line(Decimal(1))}),
+    (list[Line | Named], '[{"firstName":"a"},{"unitAmount":1}]', [Named("a"), Line(Decimal(1))]),
 ]
 REFUSED: list[tuple[Any, str]] = [
     *((str, "7"), (str, "null"), (str, "true"), (int, '"7"'), (int, "true"), (int, "1.5")),
@@ -110,6 +116,8 @@ REFUSED: list[tuple[Any, str]] = [
     *((date, '"2024-05-31T12:00:00Z"'), (date, "7"), (Status, '"Lost"'), (Literal["a"], '"b"')),
     *((str | int, "true"), (str | int, "1.5"), (list[int], '["1"]'), (dict[str, int], "[]")),
     *((Line, "[]"), (Line, "{}"), (list[Line], '[{"unitAmount":"x"}]')),
+    *((list[str], '"abc"'), (list[str], '{"a":1}'), (set[str], '"abc"'), (Sequence[str], '"abc"')),
+    *((tuple[str, ...], '"abc"'), (list, '"abc"'), (dict, '[["a","b"]]')),
 ]
 
 
@@ -289,12 +297,13 @@ def test_more_kinds_of_classes() -> None:
         read(Partial, "{}")
 
 
+@pytest.mark.parametrize("kind", [Any, dict, dict[str, Any], dict[str, list], dict[str, list[Any]]])  # type: ignore[type-arg]  # on purpose
 @pytest.mark.parametrize("make", [lambda _: None, *MADE.values(), CLASSES["struct"]])
-def test_fractions_without_annotation(make: Callable[[Any], Any]) -> None:
+def test_fractions_without_annotation(make: Callable[[Any], Any], kind: Any) -> None:
     """Are floats, or Decimals if the list says so."""
     text = '{"someField":{"a":[0.10]}}'
     for numbers, value in (("float", 0.1), ("decimal", Decimal("0.10"))):
-        item = read(make(Any), text, numbers=numbers)
+        item = read(make(kind), text, numbers=numbers)
         found = field_of(item)["a"][0]
         assert (found, type(found)) == (value, type(value))
 
