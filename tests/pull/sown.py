@@ -35,6 +35,16 @@ FAULTS: Final[dict[str, Fault]] = {
         "pull",
         "UnitReader._has_changes",
     ),
+    "records-without-ids-are-read-by-changes": Fault(
+        "_pull/reader.py", "record.get('id') is None", "False", "pull", "UnitReader._has_changes"
+    ),
+    "an-empty-list-decides-for-all-times": Fault(
+        "_pull/reader.py",
+        "state.snapshot or state.read or await self._has_changes(unit)",
+        "state.snapshot or state.cursor or await self._has_changes(unit)",
+        "pull",
+        "UnitReader._begin_and_read",
+    ),
     "a-deleted-part-is-not-noticed": Fault(
         "_pull/folder.py", "lacking and not full", "False", _TARGETS, "Folder._begin"
     ),
