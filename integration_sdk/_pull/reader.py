@@ -168,7 +168,7 @@ class UnitReader:
     ) -> None:
         state, digest = unit.state, ""
         if state.snapshot and is_end and not state.read:  # else it is written anew each time
-            digest = sha256(b"\n".join(items)).hexdigest()
+            digest = (await asyncio.to_thread(sha256, b"\n".join(items))).hexdigest()
         after = replace(
             state,
             cursor=None if state.snapshot else cursor,
