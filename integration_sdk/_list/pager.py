@@ -99,9 +99,9 @@ class Pager(Generic[T_co]):
         """Iterate over `pyarrow.RecordBatch` objects of *rows* items; needs the extra ``[arrow]``.
 
         A column for each top-level field, of a kind that is learned once: a later batch may have
-        more columns, and no column changes its type. Numbers are decimal(38, 18), exact; ISO times
-        are timestamps in UTC, cut to microseconds; objects and lists are JSON text. What does not
-        fit its column is JSON text in ``<field>__json`` beside it.
+        more columns, and no column changes its type. ``id`` is text; numbers are decimal(38, 18),
+        exact; ISO times are timestamps in UTC, cut to microseconds; objects and lists are JSON
+        text. What does not fit its column is JSON text in ``<field>__json`` beside it.
 
         Args:
             rows: Items in a batch; the last one may have fewer.
