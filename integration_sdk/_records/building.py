@@ -19,7 +19,6 @@ from typing import (
     Required,
     TypedDict,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -107,11 +106,8 @@ def build_made(converter: Converter, kind: Any) -> Hook:
         attrs.resolve_types(own)
     renamed = {name: override(rename=written) for name, written in json_names(own).items()}
     build: Any = make_dict_structure_fn(kind, converter, **renamed)  # type: ignore[arg-type]  # cattrs' stub wants literals
-
-    def read(value: Any, wanted: Any) -> Any:
-        return build(value if type(value) is dict else _exactly(dict, value), wanted)
-
-    cast(Any, read).overrides = renamed  # cattrs tells the classes of a union by it
+    read = _only(dict, build)
+    vars(read)["overrides"] = renamed  # cattrs tells the classes of a union by it
     return read
 
 
@@ -151,9 +147,9 @@ def _build_list(converter: Converter, kind: Any) -> Hook:
     """Return the hook of a collection; cattrs's own takes a text for a list of its letters."""
     make = _LISTS[get_origin(kind) or kind]
     (wanted,) = get_args(kind)[:1] or (Any,)
-    wanted = object if wanted is Any else wanted  # else cattrs would not read the items
-    read = list_structure_factory(cast(Any, GenericAlias(list, (wanted,))), converter)
-    return lambda value, _: make(read(_exactly(list, value), list))
+    items: Any = GenericAlias(list, object if wanted is Any else wanted)  # else it would be copied
+    read = _only(list, list_structure_factory(items, converter))
+    return read if make is list else lambda value, _: make(read(value, list))
 
 
 def _is_mapping(kind: Any) -> bool:
@@ -162,8 +158,7 @@ def _is_mapping(kind: Any) -> bool:
 
 def _build_mapping(converter: Converter, kind: Any) -> Hook:
     members: Any = GenericAlias(dict, get_args(kind) or (str, Any))
-    read: Hook = mapping_structure_factory(members, converter)
-    return lambda value, _: read(_exactly(dict, value), dict)
+    return _only(dict, mapping_structure_factory(members, converter))
 
 
 def _refuse(_: Converter, kind: Any) -> Hook:
@@ -190,6 +185,13 @@ def _exactly(wanted: type, value: Any) -> Any:
     if type(value) is wanted:
         return value
     raise _unfit(wanted, value)
+
+
+def _only(wanted: type, read: Hook) -> Hook:
+    """Return *read* for values of the class *wanted*, and of no other."""
+    return lambda value, kind: read(
+        value if type(value) is wanted else _exactly(wanted, value), kind
+    )
 
 
 def _text(value: Any, kind: Any) -> Any:

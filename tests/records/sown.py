@@ -12,7 +12,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "type(value) in {int, float, Decimal, str}", "classes", "_float",
     ),
     "a text becomes a list of its letters": Fault(
-        "_records/building.py", "_exactly(list, value)", "value", "classes", "_build_list"
+        "_records/building.py", "_exactly(wanted, value)", "value", "classes", "_only"
     ),
     "a day loses its time": Fault(
         "_records/building.py", "_DAY.fullmatch", "_DAY.match", "classes", "_day"
