@@ -550,8 +550,9 @@ class Holder:
         is_unsent = row.state is State.QUEUED and not row.ghosts
         is_kept = is_unsent and row.version >= 0 and self.journal is not None
         is_resent = row.state is State.QUEUED and row.ghosts > 0
-        withdraws = live.is_own and not (self.over or isinstance(error, JournalError))
-        if withdraws and (is_kept or is_resent):
+        # The journal may fail again, and so may what has failed by a bug.
+        fails = isinstance(error, JournalError) or type(error) is PushError
+        if live.is_own and (is_kept or is_resent) and not (self.over or fails):
             self.start(self._withdraw(live, row, error, unsent))
             return
         goes_on = row.key is not None or is_kept

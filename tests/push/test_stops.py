@@ -11,6 +11,7 @@ import pytest
 from attrs import asdict, evolve
 
 from integration_sdk import Coordinator, Dialect, OutcomeStatus, Push, PushOutcome, PushRequest
+from integration_sdk._store.row import Row
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -29,6 +30,7 @@ from tests.support.push_support import (
     collect,
     coordinator,
     fated,
+    named,
     numbers,
     on_record,
     push_once,
@@ -266,6 +268,25 @@ async def test_a_bug_does_not_pass() -> None:
             await pushes.submit(ONE)
 
     assert AccountExpired in map(type, told)
+
+
+async def test_a_journal_that_fails_otherwise_is_not_asked_again_and_again() -> None:
+    """What it was to withdraw has an outcome all the same."""
+    failed = list[Row]()
+
+    def fail(rows: Sequence[Row]) -> None:
+        if rows[0].state == "DONE":
+            failed.append(rows[0])
+            raise ConfigurationError("odd") if len(failed) < 100 else StoreUnavailable("away")
+
+    service = fated(refusal(429, retry_after=10), ever=refusal(402))
+    journal = Journal()
+    async with coordinator(service, journal=journal) as pushes:
+        waits = asyncio.create_task(pushed(pushes, named(1)))
+        await asyncio.sleep(3)
+        journal.before_write = fail
+        await asyncio.gather(pushed(pushes, request(2)), waits, return_exceptions=True)
+    assert len(failed) < 5
 
 
 # A database that is away
