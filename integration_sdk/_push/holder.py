@@ -76,6 +76,7 @@ class Holder:
         that this one is alive.
     elsewhere: Pushes that callers here wait for and another worker holds, by id and by the hash of
         the record, which may be corrected there.
+    given_up: Rows, by id, that are this worker's on record and followed no longer.
     waiting: Number of pushes that the service has not answered; *room* is set when that changes.
     runs: For each run that still pulls, a function that stops it with an error.
     keeper: The task that stays alive for the others until the end.
@@ -100,6 +101,7 @@ class Holder:
     elsewhere: dict[tuple[str, str], list[Push]] = Factory(dict)
     buried: list[Row] = Factory(list)
     owned: OrderedDict[str, None] = Factory(OrderedDict)
+    given_up: set[str] = Factory(set)
     recovered: list[Push] = Factory(list)
     unsettled: set[Push] = Factory(set)
     idle: asyncio.Event = Factory(asyncio.Event)
@@ -630,6 +632,7 @@ class Holder:
         """Stop following; open pushes get the outcome PENDING. Return their keys."""
         given_up = self.open_keys
         for live in list(self.keys.values()):
+            self.given_up.add(live.row.id)
             self.leave(live, error)
         return given_up
 

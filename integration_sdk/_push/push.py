@@ -204,9 +204,12 @@ class Tally:
     total: int | None = None
     outcomes: Counter[OutcomeStatus] = Factory(Counter)
     _since: float | None = None
+    _is_known: bool = True
 
-    def expect(self, more: int) -> None:
-        self.total = (self.total or 0) + more
+    def expect(self, more: int | None) -> None:
+        """Add the pushes of a run; None if it is not known how many they are."""
+        self._is_known = self._is_known and more is not None
+        self.total = (self.total or 0) + (more or 0) if self._is_known else None
 
     def ended(self, status: OutcomeStatus, now: float) -> None:
         self.outcomes[status] += 1

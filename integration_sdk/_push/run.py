@@ -71,8 +71,7 @@ class Run:
         first: Exception | None = None
         if total is None and isinstance(requests, Sized):
             total = len(requests)
-        if total is not None:
-            holder.tally.expect(total)
+        holder.tally.expect(total)
         holder.runs.add(self.stop)
         self._feeder = holder.start(self._feed(_iterate(requests)))
         self._feeder.add_done_callback(self._fed)

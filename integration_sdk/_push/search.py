@@ -408,7 +408,8 @@ class Workers:
         if journal.reconnected:
             held = await journal.held()  # also what was written, or claimed, without an answer
             if not (holder.stopped or holder.closing):
-                self._adopt([row for row in held if row.id not in holder.live])
+                known = holder.live.keys() | holder.given_up
+                self._adopt([row for row in held if row.id not in known])
             await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
         await self._take_over(journal)
 

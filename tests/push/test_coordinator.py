@@ -309,6 +309,8 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
         done = pushes.progress
         await collect(pushes.run(iter(requests(2)), total=3))
         assert pushes.progress.total == 103
+        await collect(pushes.run(iter(requests(2))))
+        unknown = pushes.progress
 
     assert half.total == done.total == 100
     assert half.open + half.ended == 100
@@ -316,6 +318,7 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
     assert half.eta == pytest.approx((100 - half.ended) / half.rate)
     assert done.outcomes == {OutcomeStatus.SUCCESS: 100}
     assert done.eta == 0
+    assert unknown.total is None is unknown.eta
 
 
 @pytest.mark.parametrize("bug", [RuntimeError("a listener's bug"), asyncio.CancelledError()])

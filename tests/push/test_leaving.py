@@ -275,3 +275,15 @@ async def test_an_end_that_is_being_recorded_is_told() -> None:
         push = await pushes.submit(request())
         await ended.wait()
     assert (await push).status is OutcomeStatus.SUCCESS
+
+
+async def test_what_was_detached_is_not_taken_up_again_after_an_outage() -> None:
+    """It is on record as this worker's; but the block waits for it no more."""
+    journal = Journal(shared=True)
+    async with coordinator(Service(lambda _: FOREVER), journal=journal) as pushes:
+        await pushes.submit(request())
+        pushes.detach()
+        journal.reconnect()
+        await asyncio.sleep(10)
+        assert not pushes.recovered
+    assert asyncio.get_running_loop().time() < 20
