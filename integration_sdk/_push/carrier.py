@@ -166,7 +166,7 @@ class Carriers:
             facts["replays"] = row.replays + 1
         else:
             facts["mark"] = live.company.mark
-        if not await self.holder.step(live, Event.SENT, attempts=row.attempts + 1, **facts):
+        if not await self.holder.step(live, Event.SENT, **facts):
             raise Moved
         live.sent_at = live.sent_at or (asyncio.get_running_loop().time(), time.time())
 

@@ -280,7 +280,7 @@ class Holder:
                 self.join(held.row if held else found, live.pushes)
                 return
             record = outcomes.of_the_record(row)
-            live.row = after(found, Event.RESENT, attempts=0, decision=None, **record)
+            live.row = after(found, Event.RESENT, decision=None, **record)
             self.hold(live)  # or another push of the same record would take it up as well
             try:
                 found = await self._recorded(live, live.row)

@@ -90,7 +90,6 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     holder: The process that sends it, polls it and searches for it.
     version: -1 if it was never on record, 0 for a new row; grows by one with each step. A store
         takes only the next one, so a process that lost the row cannot write it.
-    attempts: Transmissions so far; each was recorded as SENDING before its first byte left.
     ghosts: Transmissions whose push has not been identified; with any, the row is a rival.
     replays: Transmissions under an idempotency key that was sent before.
     mark: Taken before the first transmission; None if the listing failed, and from OPEN on.
@@ -116,7 +115,6 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     version: int = -1
     state: State = State.QUEUED
     result: Result | None = None
-    attempts: int = 0
     ghosts: int = 0
     replays: int = 0
     idempotency_key: str | None = None

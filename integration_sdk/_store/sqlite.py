@@ -103,7 +103,7 @@ class Sqlite:
             self._names = [(one, one.stat()) for one in (real, _lock_of(real))]
         except BlockingIOError as error:
             raise JournalInUse(
-                f"The journal {self.path} is in use by another process or client: "
+                f"The journal {self.path} is in use by another process or coordinator: "
                 "stop that one first, or use another file. Several can share one in PostgreSQL: "
                 'journal=Store("postgresql://...").'
             ) from error

@@ -727,7 +727,7 @@ class Record:
             row = row or Row(id=f"unknown-{self.sent}", lane=lane)
         assert row is not None
         self.sent += 1
-        self.history.note("sent", row.id, row.attempts)
+        self.history.note("sent", row.id, row.version)
         return Sent(row, request, self.history.now())
 
 

@@ -627,7 +627,7 @@ def _in_full(fact: object) -> str:
     if not isinstance(fact, Row):
         return str(fact)
     parts = (fact.key, fact.evidence, fact.verdict, fact.candidates, fact.decision, fact.ghosts)
-    said = (fact.attempts, fact.http_status, (fact.error or "")[:40])
+    said = (fact.http_status, (fact.error or "")[:40])
     return f"{fact.id} {fact.lane.company_id} {fact.lane.data_type} {parts} {said}"
 
 

@@ -33,7 +33,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "what is on record is called unsent at once": Fault(
         "_push/holder.py",
-        "withdraws and (is_kept or is_resent)",
+        "live.is_own and (is_kept or is_resent) and not (self.over or fails)",
         "False",
         "leaving stops",
         "Holder.leave",

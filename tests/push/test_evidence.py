@@ -150,7 +150,7 @@ def row(number: int = 1, *, state: State = State.LOST, **facts: Any) -> Row:
         id=facts.pop("id", "mine"),
         natural_key=facts["natural_key"],
     )
-    return structs.replace(made, state=state, ghosts=1, attempts=1, mark=MARK, **facts)
+    return structs.replace(made, state=state, ghosts=1, mark=MARK, **facts)
 
 
 OLD = push("old", 0, at=0.0)
@@ -230,7 +230,7 @@ def test_a_sole_writer_s_push_is_told_by_the_times_of_the_service(timed: str) ->
 
 def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
     """Its row is QUEUED, since the file was restored: one push agrees on the natural key."""
-    queued = structs.replace(row(), state=State.QUEUED, ghosts=0, attempts=0, mark=None)
+    queued = structs.replace(row(), state=State.QUEUED, ghosts=0, mark=None)
     for listed, key in (
         ([push("a", 1), push("b", 2)], "a"),
         ([push("a", 1), push("b", 1)], None),

@@ -91,7 +91,7 @@ async def test_row_comes_back_as_it_was_written(
         content_type=content_type,
         mark=Mark(("k2", "k1"), whole=False, latest=1.5, taken_at=7),
         error='half \\u0000 "quoted"',
-        attempts=2,
+        replays=2,
         ghosts=1,
         earlier=(Attempt("hash", result=Result.REFUSED, http_status=400),),
     )
