@@ -134,7 +134,7 @@ class Search:
             if holder.journal is not None:
                 rivals = await holder.journal.unexplained(company.id)
                 owned = await holder.journal.owners(judging.new)
-                self._let_go(lives, await holder.journal.rows(ids=lives))
+                _let_go(holder, lives, await holder.journal.rows(ids=lives))
             else:
                 held = [one.row for one in holder.live.values()] + holder.buried
                 rivals = [row for row in held if row.ghosts > 0 and row.company == company.id]
@@ -149,14 +149,6 @@ class Search:
             holder.stop(error)
             for live in list(company.doubtful.values()):
                 holder.leave(live, error)
-
-    def _let_go(self, lives: dict[str, Live], on_record: list[Row]) -> None:
-        """Let go of pushes that another worker has taken further, by a decision there."""
-        for row in on_record:
-            live = lives[row.id]
-            is_still = self.holder.holds(live) and live.writing is None  # else we decide ourselves
-            if is_still and row.version > live.row.version:
-                self.holder.moved(live, row)
 
     async def _judge(
         self,
@@ -230,14 +222,17 @@ class Search:
 
     async def decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         """Carry out a decision to its end, even if the caller is cancelled."""
+        found = None
         if bind is not None:
-            await self._check_key((await self._in_doubt(intent)).row, bind)
-        task = asyncio.create_task(self._decide(intent, decision, bind))
+            found = await self._check_key((await self._in_doubt(intent)).row, bind)
+        task = asyncio.create_task(self._decide(intent, decision, bind, found))
         self.holder.tasks.add(task)
         task.add_done_callback(self.holder.tasks.discard)
         return await asyncio.shield(task)
 
-    async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
+    async def _decide(
+        self, intent: str, decision: str | None, bind: str | None, found: PushOperation | None
+    ) -> Push | None:
         holder, live = self.holder, await self._in_doubt(intent)
         holder.begin()  # what has refused all may have passed
         if decision == "resend" and holder.stopped:
@@ -258,6 +253,7 @@ class Search:
             return None
         live.pushes = [one for one in (*live.pushes, push) if one.outcome is None]
         if bind:
+            live.operation = found  # it may have ended long ago: no poll has to find that out
             self._found(live)
         else:
             self._send_again(live)
@@ -329,8 +325,8 @@ class Search:
                 holder.go_on(live)
         return holder.live.get(row.id)
 
-    async def _check_key(self, row: Row, key: str) -> None:
-        """Reject a mistyped key before the decision, which is final, is recorded."""
+    async def _check_key(self, row: Row, key: str) -> PushOperation:
+        """Return the push *key*; reject a mistyped one before the decision is recorded."""
         requests.segment("bind", key)
         problem = None
         if folded(key) in row.earlier_keys:
@@ -343,6 +339,7 @@ class Search:
             problem = "is of another connection or data type"
         if problem is not None:
             raise ConfigurationError(f"push {key} {problem}; nothing was recorded")
+        return found[0]
 
     async def give_back(self, intent: str) -> PushRequest:
         """Free the reference of a push that timed out, and return its request."""
@@ -412,6 +409,9 @@ class Workers:
                 self._adopt([row for row in held if row.id not in known])
             await journal.restore([one.row for one in holder.live.values() if one.row.version >= 0])
         await self._take_over(journal)
+        doubts = {one.row.id: one for one in holder.live.values() if one.row.state is State.DOUBT}
+        if doubts:  # what was decided elsewhere is told here too, long before the next listing
+            _let_go(holder, doubts, await journal.rows(ids=doubts))
 
     async def _take_over(self, journal: Journal) -> None:
         holder = self.holder
@@ -442,6 +442,15 @@ class Workers:
     def _heard(self, key: str) -> None:
         if folded(key) in self.holder.keys:
             self.holder.polls.notify(key)
+
+
+def _let_go(holder: Holder, lives: dict[str, Live], on_record: list[Row]) -> None:
+    """Let go of pushes that another worker has taken further, by a decision there."""
+    for row in on_record:
+        live = lives[row.id]
+        is_still = holder.holds(live) and live.writing is None  # else we decide ourselves
+        if is_still and row.version > live.row.version:
+            holder.moved(live, row)
 
 
 def _awaits_another(live: Live) -> bool:

@@ -306,8 +306,12 @@ async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: dict[str
             goes_on = await pushes.decide(doubt.intent, **decision)
             assert goes_on is None or (await goes_on).status is SUCCESS
             assert not pushes.recovered
-        await asyncio.sleep(60)
+        await asyncio.sleep(6)  # its next sign of life, not its next listing
         assert not before.in_doubt
+        found = await before.find("INV-1")
+        assert found is not None
+        assert found.outcome is not None
+        assert (found.outcome.status is SUCCESS) is (goes_on is not None)
 
     assert service.count("push") == 1 + (decision.get("decision") == "resend")
     assert [row.state for row in await on_record(theirs)] == ["DONE"]
@@ -338,9 +342,12 @@ async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
             with pytest.raises(ConfigurationError, match=r"pass \"resend\" or"):
                 await pushes.decide(intent, **neither)
         assert pushes.in_doubt == (push,)
-        held = service.add(record={"number": 3})
+        held = service.add(record={"number": 4})
+        await asyncio.sleep(60)  # it ends
+        before = service.count()
         bound = await pushes.decide(intent, bind=held.key)
         assert ((await bound).status, bound.key) == (SUCCESS, held.key)
+        assert service.count() == before + 1  # to look at it
 
 
 async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
