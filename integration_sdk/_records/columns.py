@@ -11,6 +11,7 @@ This module needs pyarrow, so it is imported late.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -91,9 +92,8 @@ def names(kinds: Kinds) -> dict[str, tuple[str | None, str]]:
 def _table(items: Sequence[bytes], kinds: Kinds, numbers: Numbers) -> pa.Table:
     columns = _columns(items)
     for field, raws in columns.items():
-        first = next((raw for raw in raws if raw is not None), None)
-        if field not in kinds and first is not None:
-            kinds[field] = "id" if field == "id" else _kind(first, raws)
+        if field not in kinds and (known := [raw for raw in raws if raw is not None]):
+            kinds[field] = "id" if field == "id" else _kind(known)
     arrays: dict[str, pa.Array] = {}
     for field, (own, beside) in names(kinds).items():
         raws = columns.get(field) or [None] * len(items)
@@ -130,16 +130,19 @@ def _columns(items: Sequence[bytes]) -> dict[str, _Raws]:
     return columns
 
 
-def _kind(first: bytes, raws: _Raws) -> str:
-    kind = _KINDS.get(first[:1], "number")
+def _kind(raws: list[bytes]) -> str:
+    """Return what most values are, so that an odd first one does not decide for good."""
+    kinds = Counter(_KINDS.get(raw[:1], "number") for raw in raws)
+    ((kind, _),) = kinds.most_common(1)
     if kind != "text":
         return kind
     quoted = f'^"{_TIME[1:-1]}"$'
-    are_times = pc.match_substring_regex(_json(raws), quoted)
+    texts = [raw for raw in raws if raw[:1] == b'"']
+    are_times = pc.match_substring_regex(_json(texts), quoted)
     return "time" if pc.all(are_times).as_py() else "text"
 
 
-def _json(raws: _Raws) -> pa.Array:
+def _json(raws: Sequence[bytes | None]) -> pa.Array:
     return pa.array(raws, pa.binary()).cast(pa.string())
 
 

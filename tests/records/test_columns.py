@@ -102,6 +102,17 @@ def test_nothing_is_lost(batches: Sequence[list[dict[str, str]]], floats: bool) 
             assert not left
 
 
+def test_most_values_say_what_a_column_holds() -> None:
+    """An odd first value does not make a column of numbers, or of times, one of texts for good."""
+    days = [b'"2024-05-31T09:30:00Z"', b'"2024-06-01T09:30:00Z"']
+    rows = zip([b'"n/a"', b"1", b"2.5"], [b"0", *days], strict=True)
+    found = table([b'{"amount":%b,"day":%b}' % row for row in rows], {})
+
+    assert found["amount"].to_pylist() == [None, Decimal(1), Decimal("2.5")]
+    assert found["amount__json"].to_pylist() == ['"n/a"', None, None]
+    assert found["day"].to_pylist()[1] == datetime(2024, 5, 31, 9, 30, tzinfo=UTC)
+
+
 def test_an_id_is_a_text() -> None:
     """Rows can be told apart by one column, whether ids are texts, numbers, or both."""
     found = table([b'{"id":7}', b'{"id":"007"}', b'{"id":null}', b'{"id":{}}'], {})
