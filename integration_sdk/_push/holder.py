@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextvars import Context
 from functools import partial
 from typing import Any, Final, assert_never
@@ -300,6 +300,14 @@ class Holder:
         pushes, before = live.pushes, live.row
         live.pushes, live.row = [], found  # who still has it concludes nothing more
         self.join(found.as_of(before.payload_hash), pushes)
+
+    def let_go(self, lives: Mapping[str, Live], on_record: Iterable[Row]) -> None:
+        """Let go of pushes that another worker has taken further, by a decision there."""
+        for row in on_record:
+            live = lives[row.id]
+            is_still = self.holds(live) and live.writing is None  # else we decide ourselves
+            if is_still and row.version > live.row.version:
+                self.moved(live, row)
 
     def note(self, live: Live, event: Event, **facts: Any) -> None:
         """Move a row on as it has happened, and record that without waiting for it."""

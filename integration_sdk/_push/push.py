@@ -18,7 +18,7 @@ from integration_sdk._handed_out import handed_out
 from integration_sdk._http.requests import Request
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._push.evidence import Finding
-from integration_sdk._store.row import Mark, Row
+from integration_sdk._store.row import Mark, Row, State, Verdict
 from integration_sdk._text import brief
 from integration_sdk.models import OutcomeStatus, PushOperation, PushRequest
 
@@ -152,6 +152,15 @@ class Live:
     writing: asyncio.Future[Row] | None = None
     lost_at: float = -inf
     finding: Finding | None = None
+
+    @property
+    def awaits_another(self) -> bool:
+        """Whether another listing could confirm what the last one suggests about it in DOUBT."""
+        finding, row = self.finding, self.row
+        if finding is None or row.state is not State.DOUBT:
+            return False
+        is_news = finding.verdict is Verdict.ABSENT and row.verdict is not Verdict.ABSENT
+        return is_news or finding.key is not None
 
 
 @frozen

@@ -23,7 +23,7 @@ from integration_sdk._push.holder import BLOCK_LEFT, Holder
 from integration_sdk._push.push import Company, Live, Push, about
 from integration_sdk._push.table import DOUBTFUL, Event
 from integration_sdk._store.journal import Journal
-from integration_sdk._store.row import Evidence, Row, State, Verdict, folded
+from integration_sdk._store.row import Evidence, Row, State, folded
 from integration_sdk.errors import (
     ClientClosed,
     ConfigurationError,
@@ -82,7 +82,9 @@ class Search:
                     break
                 await self._look(company)
                 # What rests on a list that lacks something has to be seen twice.
-                confirms = not confirms and any(map(_awaits_another, company.doubtful.values()))
+                confirms = not confirms and any(
+                    one.awaits_another for one in company.doubtful.values()
+                )
                 if not confirms:
                     await self._tell_doubts(company)
                 lost = any(one.row.state is not State.DOUBT for one in company.doubtful.values())
@@ -134,7 +136,7 @@ class Search:
             if holder.journal is not None:
                 rivals = await holder.journal.unexplained(company.id)
                 owned = await holder.journal.owners(judging.new)
-                _let_go(holder, lives, await holder.journal.rows(ids=lives))
+                holder.let_go(lives, await holder.journal.rows(ids=lives))
             else:
                 held = [one.row for one in holder.live.values()] + holder.buried
                 rivals = [row for row in held if row.ghosts > 0 and row.company == company.id]
@@ -411,7 +413,7 @@ class Workers:
         await self._take_over(journal)
         doubts = {one.row.id: one for one in holder.live.values() if one.row.state is State.DOUBT}
         if doubts:  # what was decided elsewhere is told here too, long before the next listing
-            _let_go(holder, doubts, await journal.rows(ids=doubts))
+            holder.let_go(doubts, await journal.rows(ids=doubts))
 
     async def _take_over(self, journal: Journal) -> None:
         holder = self.holder
@@ -442,21 +444,3 @@ class Workers:
     def _heard(self, key: str) -> None:
         if folded(key) in self.holder.keys:
             self.holder.polls.notify(key)
-
-
-def _let_go(holder: Holder, lives: dict[str, Live], on_record: list[Row]) -> None:
-    """Let go of pushes that another worker has taken further, by a decision there."""
-    for row in on_record:
-        live = lives[row.id]
-        is_still = holder.holds(live) and live.writing is None  # else we decide ourselves
-        if is_still and row.version > live.row.version:
-            holder.moved(live, row)
-
-
-def _awaits_another(live: Live) -> bool:
-    """Whether another listing could confirm what the last one suggests about a row in DOUBT."""
-    finding, row = live.finding, live.row
-    if finding is None or row.state is not State.DOUBT:
-        return False
-    is_news = finding.verdict is Verdict.ABSENT and row.verdict is not Verdict.ABSENT
-    return is_news or finding.key is not None
