@@ -98,10 +98,10 @@ class Pager(Generic[T_co]):
     def arrow(self, rows: int = 50_000, numbers: Numbers = "decimal") -> AsyncGenerator[Any]:
         """Iterate over `pyarrow.RecordBatch` objects of *rows* items; needs the extra ``[arrow]``.
 
-        A column for each top-level field, of a kind that is learned once: a later batch may have
-        more columns, and no column changes its type. ``id`` is text; numbers are decimal(38, 18),
-        exact; ISO times are timestamps in UTC, cut to microseconds; objects and lists are JSON
-        text. What does not fit its column is JSON text in ``<field>__json`` beside it.
+        A column for each top-level field, of a kind that is learned once: batches differ in what
+        columns they have, but no column changes its type. ``id`` is text; numbers are exact,
+        decimal(38, 18); ISO times are timestamps in UTC, cut to microseconds; objects and lists are
+        JSON text. What does not fit its column is JSON text in ``<field>__json`` beside it.
 
         Args:
             rows: Items in a batch; the last one may have fewer.
