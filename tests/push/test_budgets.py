@@ -50,10 +50,7 @@ def two_troubles(trouble: str) -> list[tuple[str, str]]:
 
 @every_trouble
 def test_pushes_keep_their_budgets(trouble: str) -> None:
-    """Whatever goes wrong, and however outcomes are awaited: one push, and tens in companies.
-
-    Two faults at once multiply nothing either.
-    """
+    """Whatever goes wrong, also two things at once; one push, or tens, however they are awaited."""
     turn = list(TROUBLES).index(trouble)
     way, another = WAYS[turn % 4], WAYS[(turn + 1) % 4]
     size, companies = SIZES[1 + turn // 4 % 2]

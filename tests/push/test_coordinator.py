@@ -20,7 +20,6 @@ from integration_sdk import (
     PushRequest,
 )
 from integration_sdk.errors import (
-    BadRequest,
     ConfigurationError,
     InvalidRecord,
     NotSent,
@@ -45,9 +44,6 @@ from tests.support.push_support import (
 from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
-
-
-# One push
 
 
 async def test_a_push_has_its_key_when_submit_returns() -> None:
@@ -118,16 +114,6 @@ async def test_a_synchronous_answer_settles_at_once() -> None:
 
     assert (await push_once(service)).status is OutcomeStatus.SUCCESS
     assert service.count("get") == 0
-
-
-async def test_a_refused_push_is_rejected_with_the_services_error() -> None:
-    """A 4xx is REJECTED, sent once, and carries the error."""
-    service = fated(ever=refusal(400, "bad"))
-    outcome = await push_once(service)
-
-    assert outcome.status is OutcomeStatus.REJECTED
-    assert isinstance(outcome.error, BadRequest)
-    assert service.count("push") == 1
 
 
 async def test_a_busy_service_is_asked_again() -> None:
@@ -201,9 +187,6 @@ async def test_attachments_and_deletes_are_on_record(what: dict[str, Any], is_lo
     assert len(await on_record(journal)) == 1
     with pytest.raises(ConfigurationError, match="record_id"):
         await push_once(service, PushRequest("c-0", "books", "bills", None, **what))
-
-
-# Bad input
 
 
 class Raises(dict[str, Any]):
@@ -293,14 +276,8 @@ async def test_a_mistake_in_the_call_costs_no_record(wrong: dict[str, Any]) -> N
     assert not service.log
 
 
-# Watching
-
-
 async def test_progress_counts_by_state_and_says_how_long() -> None:
-    """Progress has what is open, what ended how, a rate, and the time left; runs add up.
-
-    The length of a generator is unknown to the run, but often not to the caller.
-    """
+    """What is open, what ended how, a rate, and the time left if lengths are known; runs add up."""
     async with coordinator(Service(lambda record: 10.0 + record["number"] / 10)) as pushes:
         run = asyncio.ensure_future(collect(pushes.run(requests(100))))
         await asyncio.sleep(15)
@@ -325,10 +302,7 @@ async def test_progress_counts_by_state_and_says_how_long() -> None:
 async def test_events_tell_of_each_push_and_may_fail(
     caplog: pytest.LogCaptureFixture, bug: BaseException
 ) -> None:
-    """on_event hears "sent" and "ended" of every push; its errors stop nothing, and are told once.
-
-    The result of a future that was cancelled, for one, is no cancellation of those who push.
-    """
+    """It hears "sent" and "ended" of every push; its errors stop nothing, and are told once."""
     heard: list[str] = []
 
     def listen(event: PushEvent) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,10 +37,11 @@ from tests.support.push_support import (
     requests,
     statuses,
 )
-from tests.support.virtual_service import Answer, Asked, Service, no_answer, refusal
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 PUBLISHED = Dialect.published()
+EXPIRED = refusal(402, "Account expired")
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
 NUMBERED, SECOND = [named(number, natural_key="number") for number in (1, 2)]
 
@@ -53,9 +55,6 @@ async def doubted(
         push = await pushes.submit(one or named())
         assert (await push).status is IN_DOUBT
         yield pushes, push
-
-
-# The search
 
 
 async def test_a_lost_answer_is_found_in_the_list(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,8 +89,7 @@ async def test_a_lost_push_is_told_from_others_though_lists_have_no_records() ->
 async def test_a_push_in_doubt_that_turns_up_late_is_told() -> None:
     """It is found within ten minutes and followed, and its callers are told once."""
     service, events = fated("swallowed"), list[PushEvent]()
-    options: dict[str, Any] = {"journal": Journal(), "on_event": events.append}
-    async with doubted(service, **options) as (pushes, push):
+    async with doubted(service, journal=Journal(), on_event=events.append) as (pushes, push):
         late = service.add(record={"number": 1})
         await asyncio.sleep(620)
         assert (await pushed(pushes, named())).status is SUCCESS
@@ -125,12 +123,19 @@ async def test_what_breaks_a_push_leaves_no_wrong_word_about_it(
     assert "a bug of the caller's" in caplog.text
 
 
-# Decisions
+DECISIONS = ["resend", "abandon", "bind"]
 
 
-@pytest.mark.parametrize("decision", ["resend", "abandon", "bind"])
+def deciding(service: Service, decision: str) -> dict[str, Any]:
+    """Return what `decide` takes; what may be bound is a push of another record."""
+    if decision == "bind":
+        return {"bind": service.add(record={"another": 1}).key}
+    return {"decision": decision}
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
 @pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
-async def test_a_doubt_is_decided(journal: Any, later: bool, decision: Any) -> None:
+async def test_a_doubt_is_decided(journal: Any, later: bool, decision: str) -> None:
     """On record and for good, while recovery searches as well; who shares it shares its end."""
     service = fated("swallowed", takes=lambda _: 60.0)
     async with coordinator(service, journal=journal, patience=2.0) as pushes:
@@ -152,10 +157,7 @@ async def test_a_doubt_is_decided(journal: Any, later: bool, decision: Any) -> N
 
 
 async def decide(pushes: Any, service: Service, intent: str, decision: str) -> None:
-    if decision != "bind":
-        goes_on = await pushes.decide(intent, decision)
-    else:
-        goes_on = await pushes.decide(intent, bind=service.add(record={"another": 1}).key)
+    goes_on = await pushes.decide(intent, **deciding(service, decision))
     if goes_on is None:
         assert decision == "abandon"
         return
@@ -232,32 +234,26 @@ async def test_a_decision_that_is_not_recorded_sends_nothing(in_doubt: str) -> N
     assert service.count("push") == 1
 
 
-DECISIONS: list[dict[str, Any]] = [{"decision": "resend"}, {"decision": "abandon"}, {"bind": "key"}]
-
-
-@pytest.mark.parametrize("decision", DECISIONS, ids=str)
-async def test_only_what_is_in_doubt_can_be_decided(decision: dict[str, Any]) -> None:
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_only_what_is_in_doubt_can_be_decided(decision: str) -> None:
     """Not what nobody knows, what was found meanwhile, or anything once the block was left."""
-    service = fated("swallowed", takes=lambda _: 300.0)
-    async with coordinator(service, exclusive=True, patience=2.0) as pushes:
+    service, decided = fated("swallowed", takes=lambda _: 300.0), deciding(Service(), decision)
+    async with coordinator(service, exclusive=True) as pushes:
         with pytest.raises(ConfigurationError, match="nobody"):
-            await pushes.decide("nobody", **decision)
+            await pushes.decide("nobody", **decided)
         assert not service.log
-        push = await pushes.submit(request(1))
-        await push
+    async with doubted(service, request(1), exclusive=True) as (pushes, push):
         service.add(record={"number": 1})
         await asyncio.sleep(100)
         with pytest.raises(ConfigurationError, match="only about a push that is IN_DOUBT"):
-            await pushes.decide(str(push.intent), **decision)
+            await pushes.decide(str(push.intent), **decided)
     with pytest.raises(ClientClosed):
-        await pushes.decide(str(push.intent), **decision)
+        await pushes.decide(str(push.intent), **decided)
 
 
 @pytest.mark.parametrize("first", ["claimed", "read"])
-@pytest.mark.parametrize("decision", DECISIONS, ids=str)
-async def test_a_doubt_is_decided_while_it_is_taken_over(
-    decision: dict[str, Any], first: str
-) -> None:
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_a_doubt_is_decided_while_it_is_taken_over(decision: str, first: str) -> None:
     """Whichever comes first: who waits for what was taken over has the end that was decided."""
     service, dead = fated("swallowed"), Journal(shared=True)
     journal, is_claimed = Journal(shared=True, beside=dead), asyncio.Event()
@@ -271,16 +267,13 @@ async def test_a_doubt_is_decided_while_it_is_taken_over(
 
     journal.before_write, journal.after_write = before_write, after_write
     async with coordinator(service, journal=journal) as pushes:
-        async with coordinator(service, journal=dead, patience=2.0) as before:
-            doubt = (await pushed(before, named())).error
-            assert isinstance(doubt, PushInDoubt)
-            if "bind" in decision:
-                decision = {"bind": service.add(record={"number": 2}).key}
+        async with doubted(service, journal=dead) as (_, doubt):
+            decided: Any = pushes.decide(str(doubt.intent), **deciding(service, decision))
             if first == "read":
-                deciding = asyncio.create_task(pushes.decide(doubt.intent, **decision))
+                decided = asyncio.create_task(decided)
                 await asyncio.sleep(1)
         await is_claimed.wait()
-        goes_on = await (deciding if first == "read" else pushes.decide(doubt.intent, **decision))
+        goes_on = await decided
         assert not pushes.in_doubt
         (taken_over,) = pushes.recovered
         outcome = await taken_over
@@ -289,21 +282,17 @@ async def test_a_doubt_is_decided_while_it_is_taken_over(
         assert "abandoned" in str(outcome.error)
     else:
         assert (outcome.status, outcome.key) == (SUCCESS, (await goes_on).key)
-    assert service.count("push") == 1 + (decision.get("decision") == "resend")
+    assert service.count("push") == 1 + (decision == "resend")
     assert [row.state for row in await on_record(dead)] == ["DONE"]
 
 
-@pytest.mark.parametrize("decision", DECISIONS, ids=str)
-async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: dict[str, Any]) -> None:
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: str) -> None:
     """Who decides goes on with the push; the other worker lets go of it, and waits with us."""
     service, theirs = fated("swallowed"), Journal(shared=True)
-    async with coordinator(service, journal=theirs, patience=2.0) as before:
-        doubt = (await pushed(before, named())).error
-        assert isinstance(doubt, PushInDoubt)
-        if "bind" in decision:
-            decision = {"bind": service.add(record={"number": 2}).key}
+    async with doubted(service, journal=theirs) as (before, doubt):
         async with coordinator(service, journal=Journal(shared=True, beside=theirs)) as pushes:
-            goes_on = await pushes.decide(doubt.intent, **decision)
+            goes_on = await pushes.decide(str(doubt.intent), **deciding(service, decision))
             assert goes_on is None or (await goes_on).status is SUCCESS
             assert not pushes.recovered
         await asyncio.sleep(6)  # its next sign of life, not its next listing
@@ -313,7 +302,7 @@ async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: dict[str
         assert found.outcome is not None
         assert (found.outcome.status is SUCCESS) is (goes_on is not None)
 
-    assert service.count("push") == 1 + (decision.get("decision") == "resend")
+    assert service.count("push") == 1 + (decision == "resend")
     assert [row.state for row in await on_record(theirs)] == ["DONE"]
 
 
@@ -380,18 +369,12 @@ async def test_a_push_is_decided_while_a_judgement_is_recorded() -> None:
         assert not pushes.in_doubt
 
 
-# in_doubt="resend"
-
-
 @pytest.mark.parametrize("journal", [True, False])
 async def test_what_never_arrived_is_sent_once_more(journal: bool) -> None:
     """The push that was submitted succeeds, as the one push that there is; all on record."""
     service, kept, told = fated("swallowed"), Journal() if journal else None, list[PushEvent]()
     options: dict[str, Any] = {"in_doubt": "resend", "on_event": told.append}
-    async with coordinator(service, journal=kept, **options) as pushes:
-        push = await pushes.submit(NUMBERED)
-        outcome = await push
-        assert not pushes.in_doubt
+    outcome = await push_once(service, NUMBERED, journal=kept, **options)
 
     assert outcome.status is SUCCESS
     assert list(service.by_key) == [outcome.key]
@@ -416,9 +399,7 @@ async def test_what_never_arrived_is_sent_once_more(journal: bool) -> None:
 async def test_what_may_exist_stays_in_doubt(
     asked: Any, in_doubt: Any, fates: list[Fate], sent: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is sent again if that is chosen, if the push could be recognised, and not for ever. The
-    log says so.
-    """
+    """It is sent again only if that is chosen, if it could be recognised, and not for ever."""
     service = fated(*fates)
     async with coordinator(service, in_doubt=in_doubt) as pushes:
         outcome = await pushed(pushes, asked)
@@ -436,7 +417,7 @@ async def test_an_unexplained_push_of_the_lane_keeps_it_in_doubt() -> None:
     service = fated("swallowed")
     async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NUMBERED)
-        other = service.add("c-0", "books", "invoices", {"number": "rewritten"})
+        other = service.add(record={"number": "rewritten"})
         outcome = await push
         assert isinstance(outcome.error, PushInDoubt)
         assert outcome.error.candidates == (other.key,)
@@ -458,7 +439,7 @@ async def test_a_wait_that_has_ended_sends_nothing_more() -> None:
 
 async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
     """The doubt stays a doubt: REJECTED would say that there is no such push."""
-    service = fated("swallowed", refusal(402, message="account expired"))
+    service = fated("swallowed", EXPIRED)
     async with coordinator(service, in_doubt="resend") as pushes:
         push = await pushes.submit(NUMBERED)
         with pytest.raises(AccountExpired):
@@ -466,9 +447,6 @@ async def test_a_run_that_has_stopped_sends_nothing_again() -> None:
         assert (await push).status is IN_DOUBT
 
     assert service.count("push") == 2
-
-
-# Idempotency keys
 
 
 def keys(service: Service) -> list[str | None]:
@@ -496,8 +474,8 @@ async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
 ) -> None:
     """The service honours keys of creates alone: a lost update is searched for instead."""
     service = fated(ever="swallowed")
-    options: dict[str, Any] = {"journal": Journal(), "dialect": PUBLISHED}
-    async with doubted(service, request(1, record_id=record_id), **options) as (pushes, push):
+    one = request(1, record_id=record_id)
+    async with doubted(service, one, journal=Journal(), dialect=PUBLISHED) as (pushes, push):
         assert service.count("push") == times
         await pushes.decide(str(push.intent), "resend")
 
@@ -512,10 +490,7 @@ async def test_only_what_carries_an_idempotency_key_is_repeated_in_doubt(
 async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
     wall: float, takes: float, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed laptop loses the answer while its steady clock stands still: no second invoice.
-
-    A wall clock that is put back hides no time that has passed.
-    """
+    """As where a laptop was closed, or the wall clock put back: there is no second invoice."""
     service, loop = fated("lost", latency=takes), asyncio.get_running_loop()
     monkeypatch.setattr(time, "time", lambda: loop.time() + wall * (service.count("push") > 0))
     patient: dict[str, Any] = {"timeout": None, "read_timeout": None}
@@ -526,8 +501,7 @@ async def test_a_key_that_the_service_has_forgotten_is_not_relied_on(
 
 async def test_a_push_that_gets_no_turn_to_be_repeated_is_searched_for() -> None:
     """The service asks another push to wait for longer than we would."""
-    fates = iter([no_answer(), refusal(429, Retry_After=3600)])
-    service = Service(answer=lambda one: next(fates, None) if one.kind == "push" else None)
+    service = fated("swallowed", refusal(429, Retry_After=3600))
     async with coordinator(service, dialect=PUBLISHED, max_pause=10.0, patience=5.0) as pushes:
         first = asyncio.create_task(pushes.submit(request(1)))
         await asyncio.sleep(0.01)
@@ -543,17 +517,7 @@ async def test_a_push_that_gets_no_turn_to_be_repeated_is_searched_for() -> None
 
 async def test_a_push_that_is_searched_for_is_not_repeated() -> None:
     """What stops all comes before its replay is due, and has passed by then."""
-
-    def answer(one: Asked) -> Answer | None:
-        match one.kind, service.count("push"):
-            case "push", 1:
-                service.carry_out(one)
-                return no_answer()
-            case "push", 2:
-                return refusal(402, "Account expired")
-        return None
-
-    service = Service(answer=answer)
+    service = fated("lost", EXPIRED)
     async with coordinator(service, dialect=PUBLISHED) as pushes:
         first = asyncio.create_task(pushed(pushes, request(0, companies=2, natural_key="number")))
         await asyncio.sleep(0.1)
@@ -567,8 +531,8 @@ async def test_a_push_that_is_searched_for_is_not_repeated() -> None:
 
 async def test_a_service_of_another_dialect_gets_no_replays() -> None:
     """Idempotency keys that it does not know make no push twice."""
-    fates: list[Fate] = ["lost", None, None]
-    service = fated(*fates * 20, takes=lambda _: 0.0)
+    fates: list[Fate] = ["lost", None, None] * 20
+    service = fated(*fates, takes=lambda _: 0.0)
     async with service.client(dialect=PUBLISHED) as client, client.coordinator() as pushes:
         outcomes = await collect(pushes.run(requests(60)))
 
@@ -595,18 +559,8 @@ async def test_a_push_that_gets_no_turn_to_be_resent_stays_in_doubt(*, has_journ
 
 async def test_a_decision_ends_what_was_planned_before_it() -> None:
     """A resent push was to be sent later, as what refuses all came; it is resent at once."""
-    expired, fates = (
-        refusal(402, "Account expired"),
-        iter([no_answer(), refusal(503, Retry_After=20)]),
-    )
-    expired.seconds = 2.0
-
-    def answer(one: Asked) -> Answer | None:
-        if one.kind == "push" and one.company == "c-1":
-            return expired
-        return next(fates, None) if one.kind == "push" else None
-
-    service = Service(answer=answer)
+    slow = replace(EXPIRED, seconds=2.0)
+    service = fated("swallowed", slow, refusal(503, Retry_After=20))
     async with doubted(service, NUMBERED, journal=(journal := Journal())) as (pushes, push):
         other = asyncio.create_task(pushes.submit(request(1, companies=2)))
         await asyncio.sleep(0.2)
@@ -624,7 +578,7 @@ async def test_a_decision_ends_what_was_planned_before_it() -> None:
 
 async def test_what_has_refused_all_may_have_passed_for_a_decision() -> None:
     """A push that was resent is sent, as one that is submitted; or it stays in doubt."""
-    service = fated("swallowed", refusal(402, "Account expired"))
+    service = fated("swallowed", EXPIRED)
     async with doubted(service, NUMBERED) as (pushes, push):
         with pytest.raises(AccountExpired):
             await pushes.submit(request(2))

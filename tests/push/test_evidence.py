@@ -244,9 +244,7 @@ def test_a_push_that_an_earlier_process_sent_is_not_sent_again() -> None:
 
 
 def test_only_one_case_is_sent_again() -> None:
-    """ABSENT on record and in the last list, a create, its natural key, no unexplained push; and
-    not more than five times.
-    """
+    """ABSENT on record and in the last list, a create, its natural key; and not for ever."""
     unknown = Finding(Verdict.UNRESOLVED)
     names = ("state", "verdict", "method", "natural_key", "payload", "candidates", "ghosts")
     cases = product(

@@ -33,13 +33,10 @@ from tests.support.push_support import (
     run_once,
     statuses,
 )
-from tests.support.virtual_service import Service, no_answer, refusal
+from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
-
-
-# Crashes
 
 
 async def crashed(service: Service, journal: Journal, state: str) -> None:
@@ -131,15 +128,10 @@ async def test_a_worker_that_was_away_waits_a_lease_before_it_claims() -> None:
     assert [row.reference for row in await one.claim()] == ["INV-1"]
 
 
-# Doubts of earlier runs
-
-
 async def test_what_is_in_doubt_stays_on_record(
     journal: AJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next run shows it and does not send it; its log names each doubt once, and old ones in
-    one line.
-    """
+    """The next run shows it and does not send it; the log names each once, old ones in one line."""
     service = fated(ever="swallowed")
     asked = [named(number) for number in range(5)]
     assert statuses(await run_once(service, asked, journal=journal)) == {IN_DOUBT: 5}
@@ -157,9 +149,6 @@ async def test_what_is_in_doubt_stays_on_record(
     assert service.count("push") == 5
 
 
-# A journal that breaks
-
-
 def breaking_when(
     breaks: Callable[[Sequence[Any]], bool], error: Exception | None = None
 ) -> Journal:
@@ -175,9 +164,7 @@ def breaking_when(
 
 
 async def test_a_full_disk_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
-    """Not each of a million records after the other, nor in the log; what was sent has its outcome
-    first.
-    """
+    """Not a million records one by one, nor in the log; what was sent has its outcome first."""
     service, pulled = Service(lambda _: 60.0), 0
     journal = breaking_when(lambda _: service.count("push") >= 200)
 
@@ -271,20 +258,15 @@ async def test_a_search_ends_with_a_journal_that_is_broken_for_good(tmp_path: Pa
             await pushes.submit(named(2))
 
 
-# Looking into it
-
-
 @pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
 @pytest.mark.parametrize("status", ["Success", "Failed", "TimedOut", 400, 403, 422, "lost"])
 async def test_a_push_is_found_as_it_stands(
     journal: AJournal, status: str | int, later: bool
 ) -> None:
     """Also in a later run, without its record and without a call to the service."""
-    service = Service(status=lambda _: str(status))
-    if status == "lost":
-        service.answer = lambda call: no_answer() if call.kind == "push" else None
-    elif isinstance(status, int):
-        service.answer = lambda call: refusal(status) if call.kind == "push" else None
+    said = status if isinstance(status, int) else None
+    fate: Fate = refusal(said) if said else None
+    service = fated(ever="swallowed" if status == "lost" else fate, status=lambda _: str(status))
     async with coordinator(service, journal=journal) as pushes:
         ended = await pushed(pushes, named())
         found = await pushes.find("INV-1")
@@ -297,7 +279,9 @@ async def test_a_push_is_found_as_it_stands(
     assert found
     assert found.request.reference == "INV-1"
     assert (found.key, (await found).status) == (ended.key, ended.status)
-    assert getattr((await found).error, "status", None) == getattr(ended.error, "status", None)
+    assert (ended.status is OutcomeStatus.REJECTED) is (said is not None)
+    for outcome in (ended, await found):
+        assert getattr(outcome.error, "status", None) == said
 
 
 async def test_a_push_that_goes_on_is_found_and_can_be_awaited() -> None:

@@ -116,9 +116,6 @@ async def test_those_who_wait_for_a_place_are_told_that_the_block_was_left(leave
     assert all(one.outcome for one in told if isinstance(one, Push))
 
 
-# Callers and ends that are cancelled
-
-
 async def test_a_cancelled_submit_leaves_the_push_to_the_coordinator() -> None:
     """Cancelling submit() ends the wait; the push is sent to its end and drained."""
     service = Service(latency=1.0)
@@ -193,11 +190,7 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
 @pytest.mark.parametrize("is_back", [True, False])
 async def test_nothing_is_called_unsent_that_another_worker_has_sent(is_back: bool) -> None:
     """A worker was away from the database, and another has sent what it took over."""
-    later = iter([refusal(429, Retry_After=100)])
-    service = Service(
-        lambda _: 1.0, answer=lambda asked: next(later, None) if asked.kind == "push" else None
-    )
-    theirs = Journal(shared=True)
+    service, theirs = fated(refusal(429, Retry_After=100)), Journal(shared=True)
 
     def refuse(_: Any) -> None:
         raise StoreUnavailable("away")

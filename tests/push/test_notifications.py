@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from integration_sdk import errors
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import answering, reads
-from tests.support.push_support import Journal, coordinator, request
+from tests.support.push_support import request, two_workers
 from tests.support.virtual_service import Service, refusal
 
 
@@ -50,16 +50,14 @@ def told_of(ends: list[float]) -> list[tuple[float, int]]:
 def test_a_push_whose_notification_is_lost_is_found(
     ends: list[float], lost: set[int], forged: list[tuple[float, int]]
 ) -> None:
-    """Told of some ends and of things that are not so, every end is found; the others in a second.
-
-    A notification that is not so may just have brought a poll forward.
-    """
+    """Told of some ends and of what is not so, every end is found; those that were in a second."""
     true = [notice for notice in told_of(ends) if notice[1] not in lost]
     false = [(at, number) for at, number in forged if number < len(ends)]
 
     at = run_virtual(found(Service(), ends, true + false))
 
     for number, end in enumerate(ends):
+        # A notification that is not so may just have brought a poll forward.
         assert at[number] <= (2 * end + 120 if number in lost else end + 1.2)
 
 
@@ -97,13 +95,8 @@ async def test_a_notification_during_a_poll_is_not_lost() -> None:
 @pytest.mark.virtual_time
 async def test_a_notification_reaches_the_worker_that_polls() -> None:
     """Whichever worker of one database it comes to."""
-    service, journal = Service(lambda _: 100.0), Journal(shared=True)
-    beside = Journal(shared=True, beside=journal)
-    loop = asyncio.get_running_loop()
-    async with (
-        coordinator(service, journal=journal) as pushes,
-        coordinator(service, journal=beside) as others,
-    ):
+    service, loop = Service(lambda _: 100.0), asyncio.get_running_loop()
+    async with two_workers(service) as (pushes, others, *_):
         push = await pushes.submit(request())
         await asyncio.sleep(0.1)
         (held,) = service.by_key.values()

@@ -23,7 +23,7 @@ from integration_sdk.errors import (
     WaitExpired,
 )
 from integration_sdk.sandbox import Sandbox
-from tests.support.loops import RunOnLoop
+from tests.support.loops import RunOnLoop, now
 from tests.support.push_support import (
     Connect,
     Journal,
@@ -57,10 +57,6 @@ async def wait_for(client: Client, one: Held | str, timeout: float | None = None
 async def wait_for_many(client: Client, service: Service, count: int) -> list[PushOperation]:
     many = [held(service, number) for number in range(count)]
     return await asyncio.gather(*(wait_for(client, one) for one in many))
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def polling_tasks() -> list[asyncio.Task[Any]]:

@@ -47,10 +47,7 @@ def test_fast_pushes_are_seen_at_once_for_a_twentieth_request_each() -> None:
 
 
 def test_a_lone_push_of_a_minute_or_two_is_known_within_a_tenth_of_its_age() -> None:
-    """Alone in its company, with nothing learned: p95 of the delay <= 10% of age, in 33 polls.
-
-    The listing before it comes on top.
-    """
+    """Alone, with nothing learned: p95 of the delay <= 10% of age, in 33 polls and a listing."""
 
     def alone(age: float) -> Measured:
         return measure(1, 1, lambda _: age)
@@ -195,9 +192,7 @@ async def test_workers_ask_together_what_one_would(
 
 
 def test_stuck_pushes_do_not_hinder_fast_ones() -> None:
-    """With hundreds that never end, and were the last that anybody saw for an hour, fast ones are
-    known nearly as soon as without.
-    """
+    """After an hour with hundreds that never end, they are known nearly as soon as without."""
 
     def fast(stuck: int) -> float:
         def takes(record: dict[str, Any]) -> float:

@@ -30,15 +30,13 @@ from tests.support.push_support import (
     push_once,
     pushed,
     statuses,
+    two_workers,
 )
 from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
 WRONG, RIGHT = named(1), named(2, 1)
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
-
-
-# What becomes of a second push
 
 
 def first_ending(how: str) -> Service:
@@ -138,23 +136,16 @@ async def test_a_failure_is_remembered_with_its_reasons(journal: AJournal) -> No
     assert first == again
 
 
-# Callers of one reference
-
-
 @pytest.mark.parametrize("same", [True, False], ids=["same", "another"])
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: bool) -> None:
     """The first correction takes the reference; the second is that one, or another record."""
-    service, journal = fated(refusal(400)), Journal(shared=True)
-    beside = Journal(shared=True, beside=journal)
+    service = fated(refusal(400))
 
     def slow(rows: Sequence[Row]) -> Awaitable[None] | None:
         return asyncio.sleep(1.0) if rows[0].earlier and rows[0].state == "QUEUED" else None
 
-    async with (
-        coordinator(service, journal=journal) as pushes,
-        coordinator(service, journal=beside) as others,
-    ):
+    async with two_workers(service) as (pushes, others, journal, beside):
         await pushed(pushes, WRONG)
         journal.before_write = beside.before_write = slow
         first = asyncio.create_task(pushed(pushes, RIGHT))
@@ -180,13 +171,7 @@ async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: boo
 
     ends = iter(["Failed"])
     service = Service(lambda _: 20.0, status=lambda _: next(ends, "Success"))
-    journal = Journal(shared=True)
-    beside = Journal(shared=True, beside=journal)
-    options: dict[str, Any] = {"leave": "detach"}
-    async with (
-        coordinator(service, journal=journal, **options) as pushes,
-        coordinator(service, journal=beside, **options) as others,
-    ):
+    async with two_workers(service, leave="detach") as (pushes, others, journal, _):
         first = await (pushes if away else others).submit(WRONG)
         waiting = first if away else await pushes.submit(WRONG)
         if away:
@@ -200,20 +185,8 @@ async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: boo
 
 async def test_what_is_written_without_an_answer_is_gone_on_with() -> None:
     """The database goes away for long in the COMMIT; the caller asks another worker again."""
-
-    def lost(_: Sequence[Row]) -> None:
-        journal.after_write = lambda rows: None
-        journal.reconnect()
-        raise StoreUnavailable("away")
-
-    service, journal = Service(), Journal(shared=True)
-    beside = Journal(shared=True, beside=journal)
-    options: dict[str, Any] = {"patience": 2.0}
-    async with (
-        coordinator(service, journal=journal, **options) as pushes,
-        coordinator(service, journal=beside, **options) as others,
-    ):
-        journal.after_write = lost
+    async with two_workers(Service(), patience=2.0) as (pushes, others, journal, _):
+        journal.lose_answer()
         with pytest.raises(StoreUnavailable):
             await pushes.submit(RIGHT)
         async with asyncio.timeout(60):
@@ -222,24 +195,13 @@ async def test_what_is_written_without_an_answer_is_gone_on_with() -> None:
 
 async def test_who_waits_elsewhere_waits_on_for_what_was_claimed_without_an_answer() -> None:
     """Its holder has died, and the database goes away in the COMMIT of the claim."""
-
-    def lost(_: Sequence[Row]) -> None:
-        journal.after_write = lambda rows: None
-        journal.reconnect()
-        raise StoreUnavailable("away")
-
-    journal, options = Journal(shared=True), dict[str, Any](leave="detach")
-    beside = Journal(shared=True, beside=journal)
     service = Service(lambda _: 1e6)
-    async with (
-        coordinator(service, journal=journal, **options) as pushes,
-        coordinator(service, journal=beside, **options) as others,
-    ):
+    async with two_workers(service, leave="detach") as (pushes, others, journal, beside):
         await others.submit(WRONG)
         waiting = await pushes.submit(WRONG, wait=60.0)
         beside.lapse()
         beside.crash()
-        journal.after_write = lost
+        journal.lose_answer()
         async with asyncio.timeout(100):
             assert (await waiting).status is OutcomeStatus.PENDING
         assert not pushes.recovered
@@ -293,9 +255,6 @@ async def test_a_reference_submitted_twice_at_once_is_sent_once(journal: AJourna
 
     assert service.count("push") == 1
     assert statuses(outcomes) == {SUCCESS: 10}
-
-
-# What timed out
 
 
 @pytest.mark.parametrize("record", [{"number": 1}, {"number": 2}], ids=["same", "corrected"])

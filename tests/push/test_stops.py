@@ -23,6 +23,7 @@ from integration_sdk.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from tests.support.loops import now
 from tests.support.push_support import (
     Connect,
     Fate,
@@ -50,13 +51,6 @@ SUCCESS, PENDING, REJECTED = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, Outco
 ONE, OTHER = (
     PushRequest(name, "books", "invoices", {"number": 1}, reference=name) for name in ("a", "b")
 )
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-# One error for the whole run
 
 
 def refusing_after(count: int, answer: Answer, *, until: float = inf) -> Service:
@@ -212,8 +206,6 @@ async def test_a_client_that_is_closed_is_asked_no_more(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-# What has passed
-
 PAUSE = 700
 REFUSALS: dict[str, tuple[Answer, type[IntegrationError]]] = {
     "429": (refusal(429, Retry_After=PAUSE, X_Rate_Limit_Remaining=5), TooManyRequests),
@@ -223,28 +215,18 @@ REFUSALS: dict[str, tuple[Answer, type[IntegrationError]]] = {
 }
 
 
-def refusing(which: str, company: str | None = None) -> tuple[Service, asyncio.Event]:
-    """Return a service that refuses creates (of a company), and an event that ends this."""
-    passed = asyncio.Event()
-
-    def answer(call: Asked) -> Answer | None:
-        ours = call.kind == "push" and company in (None, call.company)
-        return REFUSALS[which][0] if ours and not passed.is_set() else None
-
-    return Service(answer=answer), passed
-
-
 @pytest.mark.parametrize("which", REFUSALS)
 async def test_who_pushes_later_is_not_refused_for_what_has_passed(which: str) -> None:
     """Neither single pushes nor runs; each was told of the refusal that it met."""
-    service, passed = refusing(which)
+    answer, error = REFUSALS[which]
+    service = fated(ever=answer)
     async with coordinator(service, journal=Journal()) as pushes:
         for _ in range(4):
-            with pytest.raises(REFUSALS[which][1]):
+            with pytest.raises(error):
                 await pushes.submit(ONE)
-        with pytest.raises(REFUSALS[which][1]):
+        with pytest.raises(error):
             await collect(pushes.run(requests(100)))
-        passed.set()
+        service.answer = None
         await asyncio.sleep(PAUSE)
         outcomes = [await pushed(pushes, ONE), *await collect(pushes.run(requests(10)))]
 
@@ -258,7 +240,7 @@ async def test_a_bug_does_not_pass() -> None:
         def is_contradicted(self, answer: bytes) -> bool:
             raise RuntimeError("a bug")
 
-    service, _ = refusing("402", company="b")
+    service = Service(answer=lambda call: EXPIRED if call.company == "b" else None)
     dialect = Broken(**asdict(Dialect.document(), recurse=False))
     async with coordinator(service, dialect=dialect) as pushes:
         told = await asyncio.gather(
@@ -289,9 +271,6 @@ async def test_a_journal_that_fails_otherwise_is_not_asked_again_and_again() -> 
     assert len(failed) < 5
 
 
-# A database that is away
-
-
 class Distant(Journal):
     """A database that other processes use, too, and that can be away."""
 
@@ -318,9 +297,7 @@ async def status_of(pushes: Coordinator, asked: PushRequest) -> object:
 
 
 async def test_a_database_that_comes_back_is_used_again() -> None:
-    """However long it was away: what was open is followed, what was sent is accounted for, and
-    who pushes meanwhile is told.
-    """
+    """What was open is followed, what was sent accounted for, and who pushes meanwhile is told."""
     service, journal = Service(lambda _: 10.0), Distant()
     meanwhile = evolve(ONE, reference="meanwhile")
     async with coordinator(service, journal=journal) as pushes:
@@ -345,18 +322,10 @@ async def test_a_database_that_comes_back_is_used_again() -> None:
     assert states == dict.fromkeys(("first", "a", "b", "meanwhile"), "DONE")
 
 
-# A company that is refused holds up its own pushes, and nobody else's
-
-
 async def seconds_of_others(pushes: Coordinator, companies: int, refused: Sequence[str]) -> float:
     """Push 40 records for each company; return how long all but those *refused* take."""
     began, left = now(), (companies - len(refused)) * 40
-    asked = [
-        PushRequest(f"c-{company}", "books", "invoices", {"number": number})
-        for number in range(40)
-        for company in range(companies)
-    ]
-    async for outcome in pushes.run(asked, wait=30):
+    async for outcome in pushes.run(requests(40 * companies, companies=companies), wait=30):
         if outcome.request.company_id not in refused:
             assert outcome.status is SUCCESS
             left -= 1
@@ -369,10 +338,7 @@ async def seconds_of_others(pushes: Coordinator, companies: int, refused: Sequen
 async def test_other_companies_do_not_notice_that_some_are_refused(
     companies: int, count: int, connect: Connect
 ) -> None:
-    """One of twenty costs the others a fifth of their time at most, two of three some seconds.
-
-    One that is refused is asked again in growing pauses, not each time that others are served.
-    """
+    """One of twenty costs a fifth of the time at most, two of three some seconds; and few tries."""
     service = Service(lambda _: 0.5, latency=0.05)
     refused = [f"c-{number}" for number in range(count)]
     client = await connect(service)

@@ -11,6 +11,7 @@ import pytest
 from integration_sdk import Coordinator, OutcomeStatus, PushOutcome, PushStatus
 from integration_sdk.errors import WaitExpired
 from tests.support.budget_support import polls_too_close
+from tests.support.loops import now
 from tests.support.push_support import (
     Journal,
     coordinator,
@@ -20,6 +21,7 @@ from tests.support.push_support import (
     push_once,
     pushed,
     request,
+    two_workers,
 )
 from tests.support.virtual_service import Answer, Asked, Service, refusal
 
@@ -30,13 +32,9 @@ MINUTES = [1, 10, 15, 30, 60, 180, 1440]
 
 async def took(pushes: Coordinator, wait: float | None) -> tuple[PushOutcome, float]:
     """Push the record that all share; return the outcome, and how many seconds that took."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = now()
     outcome = await pushed(pushes, named(), wait=wait)
-    return outcome, loop.time() - began
-
-
-# The service's own end
+    return outcome, now() - began
 
 
 @pytest.mark.parametrize("minutes", MINUTES)
@@ -46,7 +44,7 @@ async def test_a_push_that_the_service_gives_up_has_timed_out(minutes: int) -> N
     outcome = await push_once(service, request(timeout_minutes=minutes), journal=Journal())
 
     assert outcome.status is OutcomeStatus.TIMED_OUT
-    assert asyncio.get_running_loop().time() < minutes * 60.0 + 3
+    assert now() < minutes * 60.0 + 3
 
 
 @pytest.mark.parametrize("early", [3.0, 20.0, 90.0])
@@ -91,22 +89,17 @@ async def test_a_push_with_a_deadline_is_not_awaited_for_ever() -> None:
     """A service that forgets its own deadline does not make anybody hang."""
     outcome = await push_once(Service(lambda _: 1e6), request(timeout_minutes=5))
 
-    assert asyncio.get_running_loop().time() == pytest.approx(300 + 60, abs=1)
+    assert now() == pytest.approx(300 + 60, abs=1)
     assert outcome.status is PENDING
 
 
-# The caller's
-
-
 async def test_a_push_is_followed_on_after_its_wait() -> None:
-    """A wait ends at its time, not the push: with a journal its end is on record. The first outcome
-    counts.
-    """
+    """A wait ends at its time, not the push: with a journal its end is on record."""
     async with coordinator(Service(lambda _: 100.0), journal=Journal()) as pushes:
         push = await pushes.submit(named(), wait=10)
-        began = asyncio.get_running_loop().time()
+        began = now()
         outcome = await push
-        assert asyncio.get_running_loop().time() - began == pytest.approx(10)
+        assert now() - began == pytest.approx(10)
         await asyncio.sleep(200)
         found = await pushes.find("INV-1")
 
@@ -141,9 +134,6 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     assert service.count("push") == 1
 
 
-# Waits while a push is searched for
-
-
 def shown_after(seconds: float) -> Service:
     """A service whose answers to pushes are lost, and whose list lags behind."""
     return fated(ever="lost", takes=lambda _: 300.0, faults=[lagging(hidden=seconds)])
@@ -172,13 +162,8 @@ async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
 
 async def test_a_wait_for_a_push_of_another_worker_ends_in_time() -> None:
     """It is PENDING then; nobody looks for it in the database any more."""
-    service, journal = Service(lambda _: 1000.0), Journal(shared=True)
-    beside = Journal(shared=True, beside=journal)
-    options: dict[str, Any] = {"leave": "detach"}
-    async with (
-        coordinator(service, journal=journal, **options) as pushes,
-        coordinator(service, journal=beside, **options) as others,
-    ):
+    service = Service(lambda _: 1000.0)
+    async with two_workers(service, leave="detach") as (pushes, others, *_):
         await pushes.submit(named())
         outcome, waited = await took(others, 5.0)
 

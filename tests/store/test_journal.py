@@ -146,9 +146,7 @@ async def test_written_twice_is_written(journal: Journal) -> None:
 
 
 async def test_a_key_has_one_owner(journal: Journal) -> None:
-    """Compared without case; a row that wants another's stays as it is, also if both want it at
-    once.
-    """
+    """Compared without case; a row that wants another's stays as it is, also if both want it."""
     row, other = await added(journal), await added(journal)
     opened = row.next(State.OPEN, key="ABC-1"), other.next(State.OPEN, key="abc-1")
 

@@ -17,7 +17,7 @@ from integration_sdk._store.journal import Journal as Rows
 from integration_sdk._store.journal import read_rows
 from integration_sdk._store.row import Row, from_document
 from integration_sdk._store.sql import SQLITE, Statement, tables, texts
-from integration_sdk.errors import JournalError, JournalInUse
+from integration_sdk.errors import JournalError, JournalInUse, StoreUnavailable
 from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
 
 Hold = Callable[[list[Row]], Awaitable[None] | None]
@@ -148,6 +148,16 @@ class Journal(Store):
         """Let whoever has the rows now have lost the database, and found it again."""
         self._memory.connections += 1
 
+    def lose_answer(self) -> None:
+        """Have the next write be made, but its answer be lost with the connection."""
+
+        def lost(_: list[Row]) -> None:
+            self.after_write = lambda _: None
+            self.reconnect()
+            raise StoreUnavailable("away")
+
+        self.after_write = lost
+
     def crash(self) -> None:
         """Let whoever has the rows now be as a process that was killed: nothing more is written."""
         self._memory.is_dead = True
@@ -185,6 +195,20 @@ async def coordinator(service: Service, **options: Any) -> AsyncIterator[Coordin
         service.connection_name = dialect.connection_name or service.connection_name
     async with service.client(**of_client) as client, client.coordinator(**options) as pushes:
         yield pushes
+
+
+@asynccontextmanager
+async def two_workers(
+    service: Service, **options: Any
+) -> AsyncIterator[tuple[Coordinator, Coordinator, Journal, Journal]]:
+    """Open the coordinators of two workers that share a database; yield their journals, too."""
+    journal = Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    async with (
+        coordinator(service, journal=journal, **options) as pushes,
+        coordinator(service, journal=beside, **options) as others,
+    ):
+        yield pushes, others, journal, beside
 
 
 def request(number: int = 0, *, companies: int = 1, **options: Any) -> PushRequest:
@@ -242,8 +266,6 @@ async def collect(
         found.append(outcome)
     return found
 
-
-# What becomes of a push on its way
 
 Fate = Literal["lost", "swallowed"] | Answer | None
 """It arrives and its answer is lost; it never arrives; it is answered so; all is well."""
