@@ -45,9 +45,6 @@ def two_troubles(trouble: str) -> list[tuple[str, str]]:
     return [pair for pair in combinations(TROUBLES, 2) if pair[0] == trouble]
 
 
-# Polls
-
-
 @every_trouble
 def test_pushes_keep_their_budgets(trouble: str) -> None:
     """Whatever goes wrong, also two things at once; one push, or tens, however they are awaited."""
@@ -87,9 +84,6 @@ def test_pushes_keep_their_budgets_in_two_troubles(
     assert not found
 
 
-# Whoever asks
-
-
 @virtual
 @pytest.mark.parametrize("count", [1, 30])
 @pytest.mark.parametrize("told", [False, True])
@@ -118,9 +112,6 @@ async def test_waits_that_follow_each_other_are_one_poll_after_another(
     assert not [*many(service)]
     # An answer that ends each wait is asked for anew by the caller, as fast as that allows.
     assert answer or count > 1 or not [*one_alone(service, told=told)]
-
-
-# Searches for lost pushes
 
 
 async def search(
@@ -202,9 +193,6 @@ async def test_lost_pushes_of_an_earlier_run_are_searched_for_within_budget(tmp_
                 await asyncio.sleep(HOUR)
 
     assert_searched_within_budget(service, reopened)
-
-
-# Whatever is refused
 
 
 @virtual

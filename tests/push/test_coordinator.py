@@ -41,7 +41,7 @@ from tests.support.push_support import (
     run_once,
     statuses,
 )
-from tests.support.virtual_service import Answer, Asked, Proceed, Service, refusal
+from tests.support.virtual_service import Answer, Asked, Proceed, Service
 
 pytestmark = pytest.mark.virtual_time
 
@@ -114,15 +114,6 @@ async def test_a_synchronous_answer_settles_at_once() -> None:
 
     assert (await push_once(service)).status is OutcomeStatus.SUCCESS
     assert service.count("get") == 0
-
-
-async def test_a_busy_service_is_asked_again() -> None:
-    """429 with the error body did nothing: the push is sent again, not before Retry-After."""
-    service = fated(refusal(429, Retry_After=7))
-
-    assert (await push_once(service)).status is OutcomeStatus.SUCCESS
-    first, second = (asked.at for asked in service.log if asked.kind == "push")
-    assert second - first >= 7
 
 
 async def test_what_never_left_is_sent_again_and_then_given_up() -> None:

@@ -52,9 +52,6 @@ records = st.dictionaries(
 )
 
 
-# Agreement
-
-
 def tells(record: Any) -> bool:
     """Whether a record has a single value."""
     if isinstance(record, dict):
@@ -123,9 +120,6 @@ def test_a_path_leads_through_objects_and_lists() -> None:
     for path in ("a", "c", "x", "blank"):
         with pytest.raises(ValueError, match="names no single value"):
             natural_value(payload, path)
-
-
-# Lists
 
 
 def push(key: str, number: int | None = None, *, at: float = 100.0, **facts: Any) -> PushOperation:

@@ -26,8 +26,6 @@ from tests.support.virtual_service import Fault, Service, refusal
 virtual = pytest.mark.virtual_time
 NO_LIST = reads(lambda _: refusal(405), "list")
 
-# Workloads
-
 
 def test_slow_pushes_of_many_companies_cost_half_a_request_each() -> None:
     """100 pushes a company that take about 90 s: at most 1.5 requests each, in all."""
@@ -85,9 +83,6 @@ def test_what_a_lane_usually_takes_saves_the_first_looks() -> None:
     first, last = (sum(at <= poll < at + 100 for poll in polls) for at in (0.0, 900.0))
 
     assert last <= first / 2
-
-
-# Many at once
 
 
 async def polled(count: int, companies: int, seconds: float, **options: Any) -> Service:
@@ -217,9 +212,6 @@ def test_stuck_pushes_do_not_hinder_fast_ones() -> None:
         return run_virtual(main())[37]
 
     assert fast(200) <= 2 * fast(0)
-
-
-# Reads that lag behind
 
 
 @settings(max_examples=20)

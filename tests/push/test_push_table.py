@@ -95,19 +95,15 @@ def test_each_answer_proves_what_the_table_says(body: str, replay: bool) -> None
         assert classify(result, key_is_known=True) is not Event.ANSWERED
 
 
-@pytest.mark.parametrize("phase", [Phase.NEVER_LEFT, Phase.MAY_HAVE_LEFT])
-def test_what_was_not_answered(phase: Phase) -> None:
-    """What never left does not exist, unless it was sent before."""
-    never = phase is Phase.NEVER_LEFT
-    result = SendResult(phase)
-
-    assert classify(result, key_is_known=False) is (Event.REFUSED if never else Event.LOST)
+@pytest.mark.parametrize(
+    ("result", "event"),
+    [
+        (SendResult(Phase.NEVER_LEFT), Event.REFUSED),
+        (SendResult(Phase.MAY_HAVE_LEFT), Event.LOST),
+        (SendResult(Phase.ANSWERED, status=301, is_moved=True), Event.REFUSED),
+    ],
+)
+def test_what_no_service_has_answered(result: SendResult, event: Event) -> None:
+    """What never left, or met an address that takes none, does not exist, if it was sent once."""
+    assert classify(result, key_is_known=False) is event
     assert classify(result, key_is_known=False, replay=True) is Event.LOST
-
-
-def test_an_address_that_takes_no_requests_refuses() -> None:
-    """As a redirect to another scheme or host says."""
-    moved = SendResult(Phase.ANSWERED, status=308, is_moved=True)
-
-    assert classify(moved, key_is_known=False) is Event.REFUSED
-    assert classify(moved, key_is_known=False, replay=True) is Event.LOST

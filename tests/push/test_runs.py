@@ -21,10 +21,7 @@ either_order = pytest.mark.parametrize("ordered", [False, True])
 
 
 class Input:
-    """Requests that note how far they were read.
-
-    pulled: Requests that were read.
-    """
+    """Requests that note how many were read."""
 
     def __init__(self, count: int) -> None:
         self.count, self.pulled = count, 0
@@ -121,9 +118,6 @@ async def test_a_run_leaves_places_for_what_its_loop_submits(ordered: bool) -> N
 
     assert len(corrected) == 20
     assert service.count("push") == 40
-
-
-# Loops that are left
 
 
 async def test_leaving_early_pulls_nothing_more_and_drains_what_was_sent() -> None:

@@ -168,13 +168,14 @@ async def test_a_push_that_was_taken_is_handed_out_though_the_account_ends_then(
 async def test_a_pause_that_is_not_too_long_is_waited_for(
     hours: float, max_pause: float | None
 ) -> None:
-    """Ten minutes unless told otherwise, and for ever if told so."""
+    """Ten minutes unless told otherwise, for ever if told so; then each push is sent once more."""
     ends = hours * 3600
     service = refusing_after(20, refusal(429, Retry_After=ends), until=ends)
     outcomes = await run_once(service, requests(40), max_pause=max_pause)
 
     assert statuses(outcomes) == {SUCCESS: 40}
     assert now() > ends
+    assert service.count("push") <= 20 + 2 * 20
 
 
 async def test_max_pause_is_about_what_the_service_asks_for() -> None:
@@ -271,24 +272,6 @@ async def test_a_journal_that_fails_otherwise_is_not_asked_again_and_again() -> 
     assert len(failed) < 5
 
 
-class Distant(Journal):
-    """A database that other processes use, too, and that can be away."""
-
-    def __init__(self) -> None:
-        super().__init__(shared=True)
-        self.is_away = False
-        self.before_write = self._reached
-
-    async def _reached(self, _: Sequence[Any]) -> None:
-        if self.is_away:
-            await asyncio.sleep(30)
-            raise StoreUnavailable("the store cannot be reached")
-
-    def go(self, *, away: bool) -> None:
-        self.is_away = away
-        self.unreadable = StoreUnavailable("the store cannot be reached") if away else None
-
-
 async def status_of(pushes: Coordinator, asked: PushRequest) -> object:
     try:
         return (await pushed(pushes, asked)).status
@@ -298,7 +281,12 @@ async def status_of(pushes: Coordinator, asked: PushRequest) -> object:
 
 async def test_a_database_that_comes_back_is_used_again() -> None:
     """What was open is followed, what was sent accounted for, and who pushes meanwhile is told."""
-    service, journal = Service(lambda _: 10.0), Distant()
+
+    async def silent(_: Sequence[Row]) -> None:
+        await asyncio.sleep(30)
+        raise StoreUnavailable("away")
+
+    service, journal = Service(lambda _: 10.0), Journal(shared=True)
     meanwhile = evolve(ONE, reference="meanwhile")
     async with coordinator(service, journal=journal) as pushes:
         await pushed(pushes, evolve(OTHER, reference="first"))
@@ -306,11 +294,11 @@ async def test_a_database_that_comes_back_is_used_again() -> None:
         service.latency = 10.0
         on_its_way = asyncio.create_task(status_of(pushes, OTHER))
         await asyncio.sleep(5)
-        journal.go(away=True)
+        journal.before_write, journal.unreadable = silent, StoreUnavailable("away")
         assert await status_of(pushes, meanwhile) is StoreUnavailable
         ended = await before
         await asyncio.sleep(600)
-        journal.go(away=False)
+        journal.before_write, journal.unreadable = lambda _: None, None
         service.latency = 0.03
         again = await status_of(pushes, meanwhile)
         await asyncio.sleep(120)

@@ -73,8 +73,7 @@ async def test_waits_that_end_together_look_together() -> None:
 
 async def test_a_look_that_failed_is_not_repeated_by_the_next_wait() -> None:
     """The floor holds for an old push, whatever the first of two polls met."""
-    service = Service(lambda _: 1e6)
-    service.answer = lambda call: refusal(500) if call.at > 900 else None
+    service = Service(lambda _: 1e6, answer=lambda call: refusal(500) if call.at > 900 else None)
     async with service.client() as client:
         key = service.add().key
         for seconds in (1000.0, 100.0):
@@ -134,20 +133,14 @@ async def test_each_caller_waits_as_long_as_it_asked_to(
     assert service.count("push") == 1
 
 
-def shown_after(seconds: float) -> Service:
-    """A service whose answers to pushes are lost, and whose list lags behind."""
-    return fated(ever="lost", takes=lambda _: 300.0, faults=[lagging(hidden=seconds)])
-
-
 @pytest.mark.parametrize("order", [(2.0, None, 15.0), (None, 15.0, 2.0), (15.0, 2.0, None)])
 @pytest.mark.parametrize("between", [0.0, 0.5], ids=["at once", "later"])
 async def test_those_who_share_a_doubt_wait_as_long_as_they_asked_to(
     order: tuple[float | None, ...], between: float
 ) -> None:
     """Who leaves before it is found is IN_DOUBT, later PENDING; the last learns how it ended."""
-    service = shown_after(4.0)
-    options: dict[str, Any] = {"exclusive": True, "patience": 9.0}
-    async with coordinator(service, journal=Journal(), **options) as pushes:
+    service = fated(ever="lost", takes=lambda _: 300.0, faults=[lagging(hidden=4.0)])
+    async with coordinator(service, journal=Journal(), exclusive=True, patience=9.0) as pushes:
         callers = []
         for wait in order:
             callers.append(asyncio.create_task(took(pushes, wait)))

@@ -44,15 +44,21 @@ class Shop:
     books: tuple[str, str]
 
 
-@pytest.fixture
-async def shop(
-    integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Shop]:
+def code(says: str) -> str:
+    """Return the program of the guide that says so."""
+    return next(block for block in GUIDE.split("```python\n") if says in block).split("```")[0]
+
+
+@pytest.fixture(autouse=True)
+def configured(integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
     monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
-    code = next(block for block in GUIDE.split("```python\n") if "web.run_app(app)" in block)
+
+
+@pytest.fixture
+async def shop(integration_sandbox: Sandbox) -> AsyncIterator[Shop]:
     written: dict[str, Any] = {}
-    exec(code.split("```")[0], written)  # noqa: S102 (our own page)
+    exec(code("web.run_app(app)"), written)  # noqa: S102 (our own page)
     runner = web.AppRunner(written["app"], shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -120,9 +126,6 @@ async def pushed(shop: Shop) -> tuple[int, dict[str, str]]:
         return answer.status, await answer.json()
 
 
-# ---- The service on one store ----
-
-
 @frozen
 class StoreShop:
     """The service of the guide with a store, in FastAPI."""
@@ -146,11 +149,8 @@ class StoreShop:
 async def store_shop(
     integration_sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> AsyncIterator[StoreShop]:
-    monkeypatch.setenv("INTEGRATION_SDK_API_KEY", integration_sandbox.api_key)
-    monkeypatch.setenv("INTEGRATION_SDK_BASE_URL", integration_sandbox.base_url)
     monkeypatch.setenv("STORE", str(tmp_path / "pushes.db"))
-    code = next(block for block in GUIDE.split("```python\n") if "FastAPI(" in block)
-    (tmp_path / "guide_service.py").write_text(code.split("```")[0])
+    (tmp_path / "guide_service.py").write_text(code("FastAPI("))
     monkeypatch.syspath_prepend(str(tmp_path))
     app = importlib.import_module("guide_service").app
     monkeypatch.delitem(sys.modules, "guide_service")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -226,9 +227,6 @@ async def test_next_worker_takes_over_what_an_earlier_one_left(where: str) -> No
         assert await journal.write(queued.next(State.SENDING)) == claimed[0]
 
 
-# A store that went back
-
-
 async def test_row_that_the_store_has_lost_is_written_again(
     where: str, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,10 +260,6 @@ async def forget(where: str) -> None:
     """Put the store back to when it was empty."""
     if "://" in where:
         await fetch(where, "TRUNCATE integration_sdk.pushes")
-        return
-    import sqlite3
-
-    db = sqlite3.connect(where)
-    db.execute("DELETE FROM pushes")
-    db.commit()
-    db.close()
+    else:
+        with closing(sqlite3.connect(where)) as db, db:
+            db.execute("DELETE FROM pushes")

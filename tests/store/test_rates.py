@@ -213,9 +213,6 @@ def test_what_cannot_be_a_limit_is_refused(wrong: dict[str, Any]) -> None:
         Store("postgresql://h/db").rate(**{"per_second": 9, **wrong})
 
 
-# In the database
-
-
 @pytest.fixture
 async def url(postgres: Server) -> str:
     return await postgres.new_database()

@@ -12,7 +12,7 @@ import pytest
 from integration_sdk import Client, Dialect, OutcomeStatus, PushRequest, RetryPolicy, Store
 from integration_sdk.errors import ConfigurationError, JournalError, JournalInUse
 from tests.support.postgres import Server
-from tests.support.push_support import coordinator
+from tests.support.push_support import coordinator, push_once
 from tests.support.virtual_service import Service
 
 NAMED = PushRequest("c", "d", "invoices", {"n": 1}, reference="INV-1")
@@ -35,8 +35,7 @@ async def test_coordinators_take_turns_with_one_store(tmp_path: Path) -> None:
         with pytest.raises(JournalInUse, match="Several can share one in PostgreSQL"):
             await coordinator(at_once(), journal=str(where)).__aenter__()
         service = at_once()
-        async with coordinator(service, journal=store) as pushes:
-            second = await (await pushes.submit(NAMED))
+        second = await push_once(service, NAMED, journal=store)
 
     assert (first.key, first.status) == (second.key, OutcomeStatus.SUCCESS)
     assert not service.count("push")
@@ -59,14 +58,9 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
 def test_store_is_used_in_one_loop_at_a_time(tmp_path: Path) -> None:
     """A use in another one meanwhile is refused at once."""
     store = Store(tmp_path / "state.db")
-
-    async def push() -> str | None:
-        async with coordinator(at_once(), journal=store) as pushes:
-            return (await (await pushes.submit(NAMED))).key
-
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as thread:
-        runner.run(push())
-        other = thread.submit(asyncio.run, push())
+        runner.run(push_once(at_once(), NAMED, journal=store))
+        other = thread.submit(asyncio.run, push_once(at_once(), NAMED, journal=store))
         with pytest.raises(JournalError, match="event loop that still runs"):
             other.result(timeout=30)
         runner.run(store.aclose())
@@ -81,8 +75,7 @@ def test_store_at_module_level_works_in_one_loop_after_another(
     store = Store(place)
 
     async def push(*, close: bool) -> str | None:
-        async with coordinator(at_once(), journal=store) as pushes:
-            key = (await (await pushes.submit(NAMED))).key
+        key = (await push_once(at_once(), NAMED, journal=store)).key
         if close or kind == "database":  # its sockets are looked at
             await store.aclose()
         return key
@@ -102,9 +95,6 @@ def test_a_coordinator_works_in_one_loop_after_another() -> None:
     assert [asyncio.run(push()) for _ in range(2)] == [[OutcomeStatus.REJECTED] * 3] * 2
 
 
-# Whose it is
-
-
 @pytest.mark.parametrize("kind", ["file", "database"])
 async def test_store_of_one_service_refuses_another(
     kind: str, tmp_path: Path, postgres: Server
@@ -112,18 +102,13 @@ async def test_store_of_one_service_refuses_another(
     """In another dialect: ids and references mean nothing there. Another scope serves it."""
     place = str(tmp_path / "s.db") if kind == "file" else await postgres.new_database()
     ours, theirs = at_once(), at_once()
-    async with coordinator(ours, journal=place) as pushes:
-        await (await pushes.submit(NAMED))
+    await push_once(ours, NAMED, journal=place)
     other = Dialect.published()
     with pytest.raises(ConfigurationError, match=r"belongs to http.* Nothing was read or sent"):
-        await coordinator(theirs, journal=place, dialect=other).__aenter__()
+        await push_once(theirs, NAMED, journal=place, dialect=other)
     assert not theirs.count("push")
 
-    async with (
-        Store(place, "theirs") as store,
-        coordinator(theirs, journal=store, dialect=other) as pushes,
-    ):
-        await (await pushes.submit(NAMED))
-    async with coordinator(ours, journal=place) as pushes:
-        await (await pushes.submit(NAMED))
+    async with Store(place, "theirs") as store:
+        await push_once(theirs, NAMED, journal=store, dialect=other)
+    await push_once(ours, NAMED, journal=place)
     assert (ours.count("push"), theirs.count("push")) == (1, 1)

@@ -55,9 +55,6 @@ def database(url: str) -> str:
     return str(name)
 
 
-# Workers
-
-
 async def test_rows_of_a_dead_worker_are_claimed_by_one(url: str) -> None:
     """By none while it beats; then by whoever looks first, and its own writes are refused."""
     async with worker(url) as dead, worker(url) as one, worker(url) as other:
@@ -104,9 +101,6 @@ async def test_workers_tell_each_other(url: str) -> None:
                 heard.get_nowait()
             await fetch(url, CUT)
     assert own == []
-
-
-# Connections
 
 
 async def test_write_whose_answer_is_lost_is_made_once(line: Line) -> None:
@@ -220,9 +214,6 @@ async def test_what_is_on_record_survives_a_crash_of_the_server(postgres: Server
         assert await journal.everything() == [one]
 
 
-# A database that is away
-
-
 @pytest.mark.parametrize("how", ["silent", "stopped", "locked"])
 async def test_waiting_is_bounded(postgres: Server, url: str, line: Line, how: str) -> None:
     """Then the error says so; when the database is back, the same store goes on."""
@@ -290,9 +281,6 @@ async def test_pooler_is_refused(url: str, line: Line) -> None:
     assert not await fetch(url, tables)
 
 
-# The URL
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -328,9 +316,6 @@ def test_password_that_a_url_cannot_hold_is_refused_unseen(special: str) -> None
     with pytest.raises(ConfigurationError, match="%23") as refused:
         Store(f"postgresql://me:12{special}{SECRET}@h/db")
     assert SECRET not in str(refused.value)
-
-
-# Tables
 
 
 async def test_many_open_a_new_database_at_once(url: str) -> None:

@@ -77,9 +77,6 @@ async def test_record_leaves_the_file(path: Path) -> None:
     assert path.stat().st_size < 2_500_000  # of records of 5 MB
 
 
-# Opening and closing
-
-
 async def test_closing_finishes_what_was_handed_in(path: Path) -> None:
     """Afterwards the journal says that it is closed."""
     async with opened(path) as journal:
@@ -103,9 +100,6 @@ async def test_cancelled_opening_or_closing_leaves_the_file_free(path: Path, tur
             with suppress(asyncio.CancelledError):
                 await task
         await store.aclose()
-
-
-# Other users, other programs
 
 
 async def test_files_are_their_owners_alone(path: Path) -> None:
@@ -134,7 +128,6 @@ async def test_file_of_another_program_is_left_alone(path: Path) -> None:
     """Neither a database nor any other file is touched, even in its mode."""
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE t (x)")
-        db.commit()
     text = path.with_name("records.jsonl")
     text.write_text('{"a": 1}')
     for one in (path, text):
@@ -203,9 +196,6 @@ async def test_reader_sees_one_moment_and_changes_nothing(path: Path) -> None:
     assert await Store(path, "other")._recorded() == []
 
 
-# Crashes
-
-
 @pytest.fixture
 async def killed(path: Path, tmp_path: Path) -> Path:
     """A file and its log as a killed process leaves them, after 30 commits."""
@@ -241,10 +231,7 @@ async def test_torn_log_opens_with_what_was_committed(killed: Path) -> None:
 
 
 async def test_damage_is_an_error_of_the_journal(killed: Path) -> None:
-    """Whatever bit is flipped: it opens, or is refused and left as it is.
-
-    A bit inside a value may go unnoticed: that is the disk's to prevent.
-    """
+    """Whatever bit is flipped: it opens (a value may be wrong), or is refused and left as it is."""
     async with opened(killed):
         pass
     whole, chance, refused = killed.read_bytes(), random.Random(2), 0
