@@ -19,12 +19,7 @@ from integration_sdk import (
     PushOperation,
     PushRequest,
 )
-from integration_sdk.errors import (
-    ConfigurationError,
-    InvalidRecord,
-    NotSent,
-    PushFailed,
-)
+from integration_sdk.errors import ConfigurationError, InvalidRecord, NotSent, PushFailed
 from tests.support.loops import RunOnLoop
 from tests.support.push_support import (
     Journal,

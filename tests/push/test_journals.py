@@ -20,10 +20,12 @@ from integration_sdk.errors import (
 from tests.support.push_support import (
     AJournal,
     Fate,
+    Input,
     Journal,
     collect,
     coordinator,
     fated,
+    first_ending,
     named,
     on_record,
     push_once,
@@ -165,20 +167,13 @@ def breaking_when(
 
 async def test_a_full_disk_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     """Not a million records one by one, nor in the log; what was sent has its outcome first."""
-    service, pulled = Service(lambda _: 60.0), 0
+    service, given, outcomes = Service(lambda _: 60.0), Input(1_000_000), list[PushOutcome]()
     journal = breaking_when(lambda _: service.count("push") >= 200)
-
-    def million() -> Any:
-        nonlocal pulled
-        for pulled in range(1_000_000):
-            yield request(pulled)
-
-    outcomes: list[PushOutcome] = []
     async with asyncio.timeout(1000), coordinator(service, journal=journal) as pushes:
         with pytest.raises(JournalError, match="full"):
-            await collect(pushes.run(million()), into=outcomes)
+            await collect(pushes.run(given), into=outcomes)
 
-    assert len(outcomes) == pulled + 1 <= 200 + 2 * 64
+    assert len(outcomes) == given.pulled <= 200 + 2 * 64
     assert {one.key for one in outcomes if one.key} == set(service.by_key)
     kinds = statuses(outcomes)
     assert kinds.keys() <= {SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.REJECTED}
@@ -259,14 +254,10 @@ async def test_a_search_ends_with_a_journal_that_is_broken_for_good(tmp_path: Pa
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["same run", "later run"])
-@pytest.mark.parametrize("status", ["Success", "Failed", "TimedOut", 400, 403, 422, "lost"])
-async def test_a_push_is_found_as_it_stands(
-    journal: AJournal, status: str | int, later: bool
-) -> None:
+@pytest.mark.parametrize("how", ["Success", "Failed", "TimedOut", "400", "403", "422", "swallowed"])
+async def test_a_push_is_found_as_it_stands(journal: AJournal, how: str, later: bool) -> None:
     """Also in a later run, without its record and without a call to the service."""
-    said = status if isinstance(status, int) else None
-    fate: Fate = refusal(said) if said else None
-    service = fated(ever="swallowed" if status == "lost" else fate, status=lambda _: str(status))
+    service, status = first_ending(how), int(how) if how.isdigit() else None
     async with coordinator(service, journal=journal) as pushes:
         ended = await pushed(pushes, named())
         found = await pushes.find("INV-1")
@@ -279,9 +270,9 @@ async def test_a_push_is_found_as_it_stands(
     assert found
     assert found.request.reference == "INV-1"
     assert (found.key, (await found).status) == (ended.key, ended.status)
-    assert (ended.status is OutcomeStatus.REJECTED) is (said is not None)
+    assert (ended.status is OutcomeStatus.REJECTED) is how.isdigit()
     for outcome in (ended, await found):
-        assert getattr(outcome.error, "status", None) == said
+        assert getattr(outcome.error, "status", None) == status
 
 
 async def test_a_push_that_goes_on_is_found_and_can_be_awaited() -> None:

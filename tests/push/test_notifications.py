@@ -16,6 +16,8 @@ from tests.support.budget_support import answering, reads
 from tests.support.push_support import request, two_workers
 from tests.support.virtual_service import Service, refusal
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def found(
     service: Service, ends: list[float], told: Iterable[tuple[float, int]], *, notified: bool = True
@@ -84,7 +86,6 @@ def test_a_push_that_is_notified_costs_a_poll_or_two() -> None:
     assert polls[0] <= 0.4 * polls[1]
 
 
-@pytest.mark.virtual_time
 async def test_a_notification_during_a_poll_is_not_lost() -> None:
     """One that comes while its push is read leads to another poll, a second later."""
     (at,) = await found(Service(faults=[answering(seconds=3.0)]), [100.0], [(98.5, 0), (100.01, 0)])
@@ -92,7 +93,6 @@ async def test_a_notification_during_a_poll_is_not_lost() -> None:
     assert at == pytest.approx(98.5 + 3.0 + 1.0 + 3.0, abs=0.1)
 
 
-@pytest.mark.virtual_time
 async def test_a_notification_reaches_the_worker_that_polls() -> None:
     """Whichever worker of one database it comes to."""
     service, loop = Service(lambda _: 100.0), asyncio.get_running_loop()
@@ -106,7 +106,6 @@ async def test_a_notification_reaches_the_worker_that_polls() -> None:
     assert loop.time() < held.ends + 1.2
 
 
-@pytest.mark.virtual_time
 async def test_another_thread_may_notify() -> None:
     """Such as the consumer of a queue: the push is polled by the client's own loop, once more."""
     service = Service(lambda _: 3600.0)

@@ -17,6 +17,8 @@ from integration_sdk.errors import PushInDoubt
 from tests.support.push_support import Fate, coordinator, fated, request, requests, statuses
 from tests.support.virtual_service import Service, no_answer
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.mark.parametrize("status", OutcomeStatus)
 def test_help_explains_each_outcome(status: OutcomeStatus) -> None:
@@ -34,7 +36,6 @@ async def run_example(of: object, **names: Any) -> None:
     await eval(code, known | names)  # noqa: S307 (our own docstring)
 
 
-@pytest.mark.virtual_time
 @pytest.mark.parametrize("found_later", [False, True])
 async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> None:
     """Over pushes that are still searched for, and over those that are decided."""
@@ -50,7 +51,6 @@ async def test_the_example_of_decide_runs(tmp_path: Path, found_later: bool) -> 
     assert sorted(held.record["number"] for held in service.by_key.values()) == [0, 1, 2]
 
 
-@pytest.mark.virtual_time
 async def test_the_example_of_outcomes_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """It tells what there is from what is in doubt."""
     service = Service(answer=lambda call: no_answer() if b"1" in call.body else None)

@@ -20,10 +20,11 @@ from benchmarks.polling import Measured, Takes, jain, measure
 from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import reads, small_pages, unseen
+from tests.support.loops import now
 from tests.support.push_support import Journal, coordinator, pushed, request, requests
 from tests.support.virtual_service import Fault, Service, refusal
 
-virtual = pytest.mark.virtual_time
+pytestmark = pytest.mark.virtual_time
 NO_LIST = reads(lambda _: refusal(405), "list")
 
 
@@ -98,7 +99,6 @@ async def polled(count: int, companies: int, seconds: float, **options: Any) -> 
     return service
 
 
-@virtual
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 async def test_from_three_open_pushes_on_a_list_is_read(count: int) -> None:
     """One or two are read singly."""
@@ -107,7 +107,6 @@ async def test_from_three_open_pushes_on_a_list_is_read(count: int) -> None:
     assert bool(service.count("get")) is (count < 3)
 
 
-@virtual
 async def test_of_a_list_three_pages_are_read() -> None:
     """What these lack is read singly."""
     service = await polled(20, 1, 5.0, faults=[small_pages])
@@ -116,7 +115,6 @@ async def test_of_a_list_three_pages_are_read() -> None:
     assert service.count("get")
 
 
-@virtual
 async def test_sixteen_companies_are_polled_at_once() -> None:
     """However many are due, and however slow the service is."""
     at_once = set[int]()
@@ -130,7 +128,6 @@ async def test_sixteen_companies_are_polled_at_once() -> None:
 
 
 @pytest.mark.long
-@virtual
 async def test_three_thousand_are_not_listed_more_often_than_a_thousand() -> None:
     """Such a list is long, and its end is soon seen anyhow."""
     most, more = [(await polled(count, 1, 30.0)).count("list") for count in (1000, 3000)]
@@ -140,16 +137,14 @@ async def test_three_thousand_are_not_listed_more_often_than_a_thousand() -> Non
 async def delay_of(service: Service, pushes: Coordinator, number: int) -> float:
     """Push, and return how long after the push's end its outcome came."""
     outcome = await pushed(pushes, request(number))
-    return asyncio.get_running_loop().time() - service.by_key[str(outcome.key)].ends
+    return now() - service.by_key[str(outcome.key)].ends
 
 
-@virtual
 async def test_outcomes_come_while_other_pushes_still_leave() -> None:
     """With more pushes to send than may go at once, polls have their turn among them."""
     service = Service(lambda _: 1.5, latency=0.15)
-    loop = asyncio.get_running_loop()
     async with coordinator(service, max_open=400, timeout=None) as pushes:
-        seen = [loop.time() async for _ in pushes.run(requests(400))]
+        seen = [now() async for _ in pushes.run(requests(400))]
 
     sent = [asked.at for asked in service.log if asked.kind == "push"]
     assert len(seen) == len(sent) == 400
@@ -157,7 +152,6 @@ async def test_outcomes_come_while_other_pushes_still_leave() -> None:
     assert sum(moment < sent[-1] for moment in seen) > 400 // 3
 
 
-@virtual
 @pytest.mark.parametrize(
     ("workers", "count", "faults"), [(2, 320, []), (8, 320, []), (4, 60, [NO_LIST])]
 )
@@ -224,13 +218,12 @@ def test_a_push_is_seen_soon_after_it_shows(lag: float) -> None:
         async with service.client() as client:
             books = client.company("c-0").connection("books")
             await client.wait(await books.push("invoices", {}))
-        return asyncio.get_running_loop().time()
+        return now()
 
     assert run_virtual(wait()) <= 1.2 * lag + 2.0
     assert len(service.log) <= 40
 
 
-@virtual
 @pytest.mark.parametrize(("times", "status"), [(1, "SUCCESS"), (2, "PENDING")])
 async def test_one_404_alone_loses_no_push_that_was_there(times: int, status: str) -> None:
     """A single answer that lacks an old push proves nothing; a second in a row does."""

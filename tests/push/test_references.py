@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.support.push_support import (
     collect,
     coordinator,
     fated,
+    first_ending,
     named,
     on_record,
     push_once,
@@ -37,16 +38,6 @@ from tests.support.virtual_service import Answer, Asked, Proceed, Service, refus
 pytestmark = pytest.mark.virtual_time
 WRONG, RIGHT = named(1), named(2, 1)
 SUCCESS, IN_DOUBT = OutcomeStatus.SUCCESS, OutcomeStatus.IN_DOUBT
-
-
-def first_ending(how: str) -> Service:
-    """A service at which the first push ends like this, and all others succeed."""
-    if how in {"lost", "swallowed"}:
-        return fated(how)  # type: ignore[arg-type]  # one of these
-    if how.isdigit():
-        return fated(refusal(int(how)))
-    ends = iter([how])
-    return Service(status=lambda _: next(ends, "Success"))
 
 
 SAME = {"400": "joined", "413": "joined", "415": "joined", "422": "joined"} | dict.fromkeys(
@@ -141,13 +132,11 @@ async def test_a_failure_is_remembered_with_its_reasons(journal: AJournal) -> No
 async def test_a_refused_record_is_corrected_twice_at_once(workers: int, same: bool) -> None:
     """The first correction takes the reference; the second is that one, or another record."""
     service = fated(refusal(400))
-
-    def slow(rows: Sequence[Row]) -> Awaitable[None] | None:
-        return asyncio.sleep(1.0) if rows[0].earlier and rows[0].state == "QUEUED" else None
-
     async with two_workers(service) as (pushes, others, journal, beside):
         await pushed(pushes, WRONG)
-        journal.before_write = beside.before_write = slow
+        journal.before_write = beside.before_write = lambda rows: asyncio.sleep(
+            bool(rows[0].earlier) and rows[0].state == "QUEUED"
+        )
         first = asyncio.create_task(pushed(pushes, RIGHT))
         await asyncio.sleep(0.5)
         second = RIGHT if same else named(3, 1)
@@ -169,8 +158,8 @@ async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: boo
         await asyncio.sleep(60)
         journal.unreadable = None
 
-    ends = iter(["Failed"])
-    service = Service(lambda _: 20.0, status=lambda _: next(ends, "Success"))
+    service = first_ending("Failed")
+    service.takes = lambda _: 20.0
     async with two_workers(service, leave="detach") as (pushes, others, journal, _):
         first = await (pushes if away else others).submit(WRONG)
         waiting = first if away else await pushes.submit(WRONG)
@@ -216,8 +205,8 @@ async def test_a_correction_is_not_answered_with_the_push_that_it_corrects() -> 
             return first[0]
         return None
 
-    first, ends = list[Answer](), iter(["Failed"])
-    service = Service(status=lambda _: next(ends, "Success"), answer=answer)
+    first, service = list[Answer](), first_ending("Failed")
+    service.answer = answer
     async with coordinator(service, journal=Journal()) as pushes:
         failed = await pushed(pushes, WRONG)
         key = {"pushOperationKey": failed.key, "companyId": "c-0", "status": "Pending"}

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from integration_sdk import Push, PushEvent, PushOutcome, PushRequest
 from integration_sdk.errors import ClientClosed, PushFailed
-from tests.support.push_support import collect, coordinator, numbers, request, requests
+from tests.support.push_support import Input, collect, coordinator, numbers, request, requests
 from tests.support.virtual_service import Service
 
 pytestmark = pytest.mark.virtual_time
 AHEAD = 64
 """Pushes that wait for the service's answer, at most."""
 either_order = pytest.mark.parametrize("ordered", [False, True])
-
-
-class Input:
-    """Requests that note how many were read."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.pulled = count, 0
-
-    def __iter__(self) -> Iterator[PushRequest]:
-        for number in range(self.count):
-            self.pulled += 1
-            yield request(number)
 
 
 async def test_outcomes_come_as_they_complete() -> None:

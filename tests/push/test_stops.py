@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from math import inf
-from typing import Any
 
 import pytest
 from attrs import asdict, evolve
@@ -27,6 +26,7 @@ from tests.support.loops import now
 from tests.support.push_support import (
     Connect,
     Fate,
+    Input,
     Journal,
     collect,
     coordinator,
@@ -48,9 +48,7 @@ AHEAD = 64
 """Pushes that wait for the service's answer, at most."""
 EXPIRED = refusal(402, message="account expired")
 SUCCESS, PENDING, REJECTED = OutcomeStatus.SUCCESS, OutcomeStatus.PENDING, OutcomeStatus.REJECTED
-ONE, OTHER = (
-    PushRequest(name, "books", "invoices", {"number": 1}, reference=name) for name in ("a", "b")
-)
+ONE, OTHER = (named(number, companies=3) for number in (1, 2))
 
 
 def refusing_after(count: int, answer: Answer, *, until: float = inf) -> Service:
@@ -80,21 +78,13 @@ async def test_what_refuses_every_push_stops_the_run_with_one_error(
     answer: Answer, kind: type[IntegrationError]
 ) -> None:
     """What was read has an outcome and nothing is sent twice; the rest is not read."""
-    service, read = refusing_after(100, answer), 0
-
-    def many() -> Any:
-        nonlocal read
-        for read in range(1, 5001):
-            yield request(read)
-
-    outcomes: list[PushOutcome] = []
+    service, given, outcomes = refusing_after(100, answer), Input(5000), list[PushOutcome]()
     async with coordinator(service, patience=1.0) as pushes:
         with pytest.raises(kind) as stopped:
-            await collect(pushes.run(many()), into=outcomes)
+            await collect(pushes.run(given), into=outcomes)
 
-    assert sorted(numbers(outcomes)) == list(range(1, read + 1))
-    assert read <= 100 + 4 * AHEAD
-    assert service.count("push") <= read
+    assert sorted(numbers(outcomes)) == list(range(given.pulled))
+    assert service.count("push") <= given.pulled <= 100 + 4 * AHEAD
     assert kind is not ConfigurationError or "Check base_url=" in str(stopped.value)
     assert kind is not TooManyRequests or stopped.value.retry_at  # type: ignore[attr-defined]  # of that kind
 
@@ -241,7 +231,7 @@ async def test_a_bug_does_not_pass() -> None:
         def is_contradicted(self, answer: bytes) -> bool:
             raise RuntimeError("a bug")
 
-    service = Service(answer=lambda call: EXPIRED if call.company == "b" else None)
+    service = Service(answer=lambda call: EXPIRED if call.company == "c-2" else None)
     dialect = Broken(**asdict(Dialect.document(), recurse=False))
     async with coordinator(service, dialect=dialect) as pushes:
         told = await asyncio.gather(
@@ -307,7 +297,7 @@ async def test_a_database_that_comes_back_is_used_again() -> None:
     assert await on_its_way in {PENDING, SUCCESS}
     assert service.count("push") == 4
     states = {row.reference: row.state for row in await on_record(journal)}
-    assert states == dict.fromkeys(("first", "a", "b", "meanwhile"), "DONE")
+    assert states == dict.fromkeys(("first", "INV-1", "INV-2", "meanwhile"), "DONE")
 
 
 async def seconds_of_others(pushes: Coordinator, companies: int, refused: Sequence[str]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -190,11 +190,8 @@ async def test_what_gives_pushes_up_spares_an_end_that_is_put_on_record(by: str)
     def answer(asked: Asked) -> Answer | None:
         return expired if asked.kind == "get" and asked.key in open_ else None
 
-    def slow(rows: Sequence[Any]) -> Awaitable[None] | None:
-        return asyncio.sleep(30) if rows[0].state == "DONE" else None
-
     journal = Journal()
-    journal.after_write = slow
+    journal.after_write = lambda rows: asyncio.sleep(30 * (rows[0].state == "DONE"))
     service = Service(lambda one: 2.0 if one["number"] == 1 else 1e6, answer=answer)
     async with coordinator(service, journal=journal) as pushes:
         ending, other = [await pushes.submit(request(number)) for number in (1, 2)]

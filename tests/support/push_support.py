@@ -7,7 +7,7 @@ import json
 import sqlite3
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from integration_sdk._store.journal import read_rows
 from integration_sdk._store.row import Row, from_document
 from integration_sdk._store.sql import SQLITE, Statement, tables, texts
 from integration_sdk.errors import JournalError, JournalInUse, StoreUnavailable
-from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer
+from tests.support.virtual_service import Answer, Asked, Fault, Proceed, Service, no_answer, refusal
 
 Hold = Callable[[list[Row]], Awaitable[None] | None]
 Connect = Callable[..., Awaitable[Client]]
@@ -83,7 +83,6 @@ class Journal(Store):
         beside: The one of another worker, whose database it shares.
 
     Attributes:
-        is_shared: Whether it is like a database that other processes use.
         before_write: Called with the rows of each write. It may raise; what it returns is awaited.
         after_write: Likewise, before the answer; also with rows that were claimed.
         unreadable: What every read raises.
@@ -220,6 +219,18 @@ def requests(count: int, **options: Any) -> list[PushRequest]:
     return [request(number, **options) for number in range(count)]
 
 
+class Input:
+    """So many requests, which notes how many of them were read."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.pulled = count, 0
+
+    def __iter__(self) -> Iterator[PushRequest]:
+        for number in range(self.count):
+            self.pulled += 1
+            yield request(number)
+
+
 def named(number: int = 1, reference: int | None = None, **options: Any) -> PushRequest:
     """Return a request with a reference: its number's, or that of another record."""
     reference = number if reference is None else reference
@@ -283,6 +294,16 @@ def fated(*fates: Fate, ever: Fate = None, **facts: Any) -> Service:
 
     service = Service(answer=answer, **facts)
     return service
+
+
+def first_ending(how: str) -> Service:
+    """A service at which the first push ends like this, and all others succeed."""
+    if how in {"lost", "swallowed"}:
+        return fated(how)  # type: ignore[arg-type]  # one of these
+    if how.isdigit():
+        return fated(refusal(int(how)))
+    ends = iter([how])
+    return Service(status=lambda _: next(ends, "Success"))
 
 
 def lagging(*, hidden: float = 0.0, late: float = 0.0) -> Fault:
