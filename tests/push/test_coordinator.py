@@ -47,11 +47,7 @@ async def test_a_push_has_its_key_when_submit_returns() -> None:
         push = await pushes.submit(named())
         assert push.key
         assert push.outcome is None
-
-        async def awaiting() -> Any:
-            return await push
-
-        first, *others = [asyncio.ensure_future(awaiting()) for _ in range(5)]
+        first, *others = [asyncio.ensure_future(push) for _ in range(5)]
         await asyncio.sleep(0.5)
         first.cancel()
         assert {id(outcome) for outcome in await asyncio.gather(*others)} == {id(push.outcome)}

@@ -66,8 +66,6 @@ def test_what_we_sent_agrees_with_itself(record: dict[str, Any], more: dict[str,
     """Whatever we send, its own copy agrees; an echo may say more than we sent."""
     expected = Match.AGREES if tells(record) else Match.SILENT
     assert match_record(record, {**record, **more}) in {expected, Match.SILENT}
-    if tells(record) and record:
-        assert match_record(record, {**record, **more}) is not Match.DIFFERS
 
 
 @given(records, st.data())

@@ -19,6 +19,7 @@ from integration_sdk.errors import (
 )
 from tests.support.push_support import (
     AJournal,
+    Connect,
     Fate,
     Input,
     Journal,
@@ -92,17 +93,14 @@ async def test_a_crash_leaves_no_push_without_an_outcome(
     assert service.count("push") == left + is_sent
 
 
-async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash() -> None:
+async def test_what_waits_at_the_gate_is_no_doubt_after_a_crash(connect: Connect) -> None:
     """No push that never left is on record as being sent; the next run sends each once."""
     service, journal = Service(answer=lambda _: refusal(429, Retry_After=50)), Journal()
-    asked = [named(number) for number in range(20)]
-    async with (
-        service.client() as client,
-        client.coordinator(journal=journal, leave="detach") as pushes,
-    ):
-        with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
-            await client.company("c-0").get()
-        service.answer = None
+    client, asked = await connect(service), [named(number) for number in range(20)]
+    with pytest.raises(TooManyRequests):  # the service asks everybody to stay away
+        await client.company("c-0").get()
+    service.answer = None
+    async with client.coordinator(journal=journal, leave="detach") as pushes:
         submits = [asyncio.ensure_future(pushes.submit(one)) for one in asked]
         await asyncio.sleep(30)
         journal.crash()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk import Coordinator, OutcomeStatus, Push, PushEvent, Store
+from integration_sdk import OutcomeStatus, Push, PushEvent, Store
 from integration_sdk._store.row import Row
 from integration_sdk.errors import ClientClosed, StoreUnavailable
 from tests.support.push_support import (
@@ -64,14 +64,13 @@ async def test_detached_pushes_are_no_longer_followed(leave: Any) -> None:
 
 async def test_a_push_may_be_detached_as_it_is_sent() -> None:
     """By `on_event`: it is not polled at all."""
-    service, box = Service(lambda _: 100.0), list[Coordinator]()
 
     def detach(event: PushEvent) -> None:
         if event.what == "sent":
-            box[0].detach()
+            pushes.detach()
 
+    service = Service(lambda _: 100.0)
     async with coordinator(service, on_event=detach) as pushes:
-        box.append(pushes)
         push = await pushes.submit(request(1))
         assert (await push).status is OutcomeStatus.PENDING
         assert await quiet(service)
@@ -98,9 +97,8 @@ async def test_an_exception_in_the_block_does_not_wait(
         await is_interrupted()
 
     assert asyncio.get_running_loop().time() < 1
-    (said,) = caplog.messages
-    assert said.endswith(f"pushes that continue at the service: 1; their keys are in {where}")
-    assert len(pushes.detached) == 1
+    assert caplog.messages[0].endswith(f"at the service: 1; their keys are in {where}")
+    assert len(pushes.detached) == len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("leave", ["drain", "detach"])
@@ -170,10 +168,8 @@ async def test_what_is_on_its_way_when_an_end_is_cancelled_is_in_doubt(
     client = await connect(service)
 
     async def leave_in_a_hurry() -> None:
-        async with (
-            asyncio.timeout(25),
-            client.coordinator(leave="detach", journal=Journal() if on_disk else None) as pushes,
-        ):
+        pushes = client.coordinator(leave="detach", journal=Journal() if on_disk else None)
+        async with asyncio.timeout(25), pushes:
             submits.append(asyncio.create_task(pushes.submit(named())))
             await asyncio.sleep(21)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from integration_sdk import errors
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import answering, reads
-from tests.support.push_support import request, two_workers
+from tests.support.push_support import Connect, request, two_workers
 from tests.support.virtual_service import Service, refusal
 
 pytestmark = pytest.mark.virtual_time
@@ -106,19 +106,18 @@ async def test_a_notification_reaches_the_worker_that_polls() -> None:
     assert loop.time() < held.ends + 1.2
 
 
-async def test_another_thread_may_notify() -> None:
+async def test_another_thread_may_notify(connect: Connect) -> None:
     """Such as the consumer of a queue: the push is polled by the client's own loop, once more."""
-    service = Service(lambda _: 3600.0)
-    async with service.client() as client:
-        key = service.add().key
-        waiting = asyncio.create_task(client.wait(key, company_id="c-0"))
-        await asyncio.sleep(600)
-        polled = service.count()
-        await asyncio.to_thread(client.notify, key)
-        await asyncio.sleep(1)
+    client = await connect(service := Service(lambda _: 3600.0))
+    key = service.add().key
+    waiting = asyncio.create_task(client.wait(key, company_id="c-0"))
+    await asyncio.sleep(600)
+    polled = service.count()
+    await asyncio.to_thread(client.notify, key)
+    await asyncio.sleep(1)
 
-        assert service.count() == polled + 1
-        assert (await waiting).status == "Success"
+    assert service.count() == polled + 1
+    assert (await waiting).status == "Success"
 
 
 async def test_a_notification_of_no_key_fails_where_it_is_given() -> None:

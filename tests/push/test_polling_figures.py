@@ -21,7 +21,7 @@ from integration_sdk import Coordinator
 from integration_sdk.testing import run_virtual
 from tests.support.budget_support import reads, small_pages, unseen
 from tests.support.loops import now
-from tests.support.push_support import Journal, coordinator, pushed, request, requests
+from tests.support.push_support import Connect, Journal, coordinator, pushed, request, requests
 from tests.support.virtual_service import Fault, Service, refusal
 
 pytestmark = pytest.mark.virtual_time
@@ -115,14 +115,13 @@ async def test_of_a_list_three_pages_are_read() -> None:
     assert service.count("get")
 
 
-async def test_sixteen_companies_are_polled_at_once() -> None:
+async def test_sixteen_companies_are_polled_at_once(connect: Connect) -> None:
     """However many are due, and however slow the service is."""
     at_once = set[int]()
     note = reads(lambda _: at_once.add(service.in_flight), "get")
-    service = Service(lambda _: 30.0, [note], latency=3.0)
+    client = await connect(service := Service(lambda _: 30.0, [note], latency=3.0))
     held = [service.add(f"c-{number}") for number in range(40)]
-    async with service.client() as client:
-        await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in held))
+    await asyncio.gather(*(client.wait(one.key, company_id=one.company) for one in held))
 
     assert max(at_once) == 16
 

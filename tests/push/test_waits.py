@@ -13,6 +13,7 @@ from integration_sdk.errors import WaitExpired
 from tests.support.budget_support import polls_too_close
 from tests.support.loops import now
 from tests.support.push_support import (
+    Connect,
     Journal,
     coordinator,
     fated,
@@ -49,36 +50,33 @@ async def test_a_push_that_the_service_gives_up_has_timed_out(minutes: int) -> N
 
 @pytest.mark.parametrize("early", [3.0, 20.0, 90.0])
 @pytest.mark.parametrize("minutes", MINUTES)
-async def test_a_wait_looks_once_more_before_it_ends(minutes: int, early: float) -> None:
+async def test_a_wait_looks_once_more_before_it_ends(
+    minutes: int, early: float, connect: Connect
+) -> None:
     """What ended before the wait does is seen, with no deadline to go by."""
-    service = Service(lambda _: minutes * 60.0 - early)
-    async with service.client() as client:
-        key = service.add().key
-        ended = await client.wait(key, company_id="c-0", timeout=minutes * 60.0)
+    client = await connect(service := Service(lambda _: minutes * 60.0 - early))
+    ended = await client.wait(service.add().key, company_id="c-0", timeout=minutes * 60.0)
 
     assert ended.status is PushStatus.SUCCESS
 
 
-async def test_waits_that_end_together_look_together() -> None:
+async def test_waits_that_end_together_look_together(connect: Connect) -> None:
     """Three requests a second would be too few for all of them."""
-    service = Service(lambda _: 97.9)
-    async with service.client() as client:
-        keys = [service.add().key for _ in range(100)]
-        waits = (client.wait(key, company_id="c-0", timeout=100.0) for key in keys)
-        ended = await asyncio.gather(*waits)
+    client = await connect(service := Service(lambda _: 97.9))
+    keys = [service.add().key for _ in range(100)]
+    waits = (client.wait(key, company_id="c-0", timeout=100.0) for key in keys)
 
-    assert {one.status for one in ended} == {PushStatus.SUCCESS}
+    assert {one.status for one in await asyncio.gather(*waits)} == {PushStatus.SUCCESS}
     assert service.count("get") <= 3
 
 
-async def test_a_look_that_failed_is_not_repeated_by_the_next_wait() -> None:
+async def test_a_look_that_failed_is_not_repeated_by_the_next_wait(connect: Connect) -> None:
     """The floor holds for an old push, whatever the first of two polls met."""
     service = Service(lambda _: 1e6, answer=lambda call: refusal(500) if call.at > 900 else None)
-    async with service.client() as client:
-        key = service.add().key
-        for seconds in (1000.0, 100.0):
-            with pytest.raises(WaitExpired):
-                await client.wait(key, company_id="c-0", timeout=seconds)
+    client, key = await connect(service), service.add().key
+    for seconds in (1000.0, 100.0):
+        with pytest.raises(WaitExpired):
+            await client.wait(key, company_id="c-0", timeout=seconds)
 
     assert [round(one.at) for one in service.log[-2:]] == [998, 1098]
     assert not [*polls_too_close(service, told=False)]
