@@ -193,11 +193,14 @@ class Carriers:
         if event is Event.REFUSED and again and for_now:
             event = Event.LATER
         said: dict[str, Any] = {"http_status": result.status, "error": result.said}
+        key: dict[str, Any] = {}
         if event is Event.ANSWERED:
-            if await self._record_key(live, result, said):
-                return
+            key = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
+        is_recorded = await self._record(live, event, result, **said, **key)
+        if key and not is_recorded and live.row is row and self.holder.holds(live):
             event = Event.LOST  # its key is another row's, as from a cache
-        if not await self.holder.step(live, event, **said):
+            is_recorded = await self._record(live, event, result, **said)
+        if not is_recorded:
             return
         if event is Event.LATER or (event is Event.LOST and again and self._may_replay(live)):
             self._send_later(live, result)
@@ -205,15 +208,17 @@ class Carriers:
         if event is Event.LOST:
             lost = "the answer to %s was lost; the company's pushes are searched for it: %s"
             logger.warning(lost, live.row, outcomes.lost_by(live.row), extra=about(live.row))
-        self.holder.go_on(live, result.error)
+        self.holder.go_on(live, result.operation or result.error)
 
-    async def _record_key(self, live: Live, result: SendResult, said: dict[str, Any]) -> bool:
-        """Record the key of a push and follow it; False if the key is another row's."""
-        holder, row = self.holder, live.row
-        key: dict[str, Any] = {"key": result.key, "evidence": Evidence.OWN_ANSWER}
+    async def _record(self, live: Live, event: Event, result: SendResult, **facts: Any) -> bool:
+        """Record what an answer proves, when the database is back; return as `Holder.step`.
+
+        It is not told before: another worker may push under the reference of what was refused.
+        """
+        holder = self.holder
         while True:
             try:
-                is_recorded = await holder.step(live, Event.ANSWERED, **said, **key)
+                return await holder.step(live, event, **facts)
             except JournalError as error:
                 holder.stop(error)
                 if not isinstance(error, StoreUnavailable) or holder.closing:
@@ -221,12 +226,8 @@ class Carriers:
                     for push in live.pushes:
                         push.operation = result.operation
                         holder.fail(push, OutcomeStatus.PENDING, error)
-                    return True
+                    return False
                 await asyncio.sleep(UNTIL_BACK)
-            else:
-                if is_recorded:
-                    holder.open(live, result.operation)
-                return is_recorded or live.row is not row or row.id not in holder.live
 
     def _is_known(self, row: Row, key: str) -> bool:
         """Whether a key was there before we sent, or belongs to another row."""

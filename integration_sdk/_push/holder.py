@@ -62,8 +62,8 @@ LEFT_BEHIND: Final = "not sent: the coordinator's block was left before its turn
 UNTIL_BACK: Final = 2.0
 """Seconds between two attempts to record an answer while the database is away."""
 KEYS: Final = 50_000  # of settled pushes that are remembered without a journal
-_HAPPENED: Final = frozenset({Event.LOST, Event.LATER, Event.REFUSED})
-"""What holds even if it cannot be put on record. Of a key it is not known whose it is then."""
+_HAPPENED: Final = frozenset({Event.LOST, Event.LATER})
+"""What holds here even if it cannot be put on record."""
 
 
 @define(eq=False)
@@ -374,7 +374,7 @@ class Holder:
             case State.SENDING:
                 self.start(self._lose_unfinished(live))
             case State.OPEN:
-                self.open(live, None)
+                self.open(live, fresher if isinstance(fresher, PushOperation) else None)
             case State.QUEUED | State.LOST | State.DOUBT:
                 # An earlier process may have sent what is QUEUED, and its store was restored since.
                 self._search_for(live)

@@ -172,6 +172,28 @@ async def test_who_waits_for_a_record_is_not_told_of_its_correction(*, away: boo
         assert ((await waiting).status, corrected.status) == (OutcomeStatus.FAILED, SUCCESS)
 
 
+async def test_a_refusal_is_told_once_the_database_is_back() -> None:
+    """Another worker may have pushed under its reference since it was recorded."""
+
+    async def lost(rows: Sequence[Row]) -> None:
+        if rows[0].state == "DONE":
+            journal.after_write = lambda rows: None
+            await asyncio.sleep(30)
+            raise StoreUnavailable("away")
+
+    service, journal = fated(refusal(402)), Journal(shared=True)
+    beside = Journal(shared=True, beside=journal)
+    async with (
+        coordinator(service, journal=journal) as pushes,
+        coordinator(service, journal=beside) as others,
+    ):
+        journal.after_write = lost
+        refused = asyncio.create_task(pushed(pushes, RIGHT))
+        await asyncio.sleep(1)
+        assert (await pushed(others, RIGHT)).status is SUCCESS
+        assert (await refused).status is SUCCESS
+
+
 async def test_what_is_written_without_an_answer_is_gone_on_with() -> None:
     """The database goes away for long in the COMMIT; the caller asks another worker again."""
     async with two_workers(Service(), patience=2.0) as (pushes, others, journal, _):
