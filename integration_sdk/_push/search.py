@@ -330,12 +330,12 @@ class Search:
     async def _check_key(self, row: Row, key: str) -> PushOperation:
         """Return the push *key*; reject a mistyped one before the decision is recorded."""
         requests.segment("bind", key)
-        problem = None
+        problem, numbers = None, self.holder.polls.numbers  # it is for the caller
         if folded(key) in row.earlier_keys:
             problem = "is of an earlier attempt of this push"
         elif self.holder.owns(key):
             problem = "already belongs to another intent"
-        elif not (found := await self.holder.wire.read_singly(row.company, (key,))):
+        elif not (found := await self.holder.wire.read_singly(row.company, [key], numbers=numbers)):
             problem = "cannot be read at the service"
         elif not in_lane(found[0], row.lane, self.holder.wire.dialect):
             problem = "is of another connection or data type"

@@ -428,12 +428,14 @@ class Wire:
         at = None if listed_at is None else int(listed_at)
         return Listing(tuple(found), whole=not page.more, at=at)
 
-    async def read_singly(self, company_id: str, keys: Collection[str]) -> list[PushOperation]:
+    async def read_singly(
+        self, company_id: str, keys: Collection[str], *, numbers: Numbers = "decimal"
+    ) -> list[PushOperation]:
         """Read pushes one by one; return those that could be read."""
         found, how = list[PushOperation](), (self.service.send, self.dialect, company_id)
         for key in keys:
             try:
-                found.append(await get_push(*how, key, Priority.PUSH, numbers="decimal"))
+                found.append(await get_push(*how, key, Priority.PUSH, numbers=numbers))
             except Exception as error:  # of a middleware, or the key cannot be part of a path
                 logger.debug("push %s could not be read: %s", key, error)
         return found

@@ -331,12 +331,15 @@ async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
             with pytest.raises(ConfigurationError, match=r"pass \"resend\" or"):
                 await pushes.decide(intent, **neither)
         assert pushes.in_doubt == (push,)
-        held = service.add(record={"number": 4})
+        held = service.add(record={"number": 4.5})
         await asyncio.sleep(60)  # it ends
         before = service.count()
         bound = await pushes.decide(intent, bind=held.key)
         assert ((await bound).status, bound.key) == (SUCCESS, held.key)
         assert service.count() == before + 1  # to look at it
+        assert bound.operation
+        assert bound.operation.data
+        assert isinstance(bound.operation.data["number"], float)  # as the client reads numbers
 
 
 async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
