@@ -256,7 +256,8 @@ class Holder:
     async def _recorded(self, live: Live, new: Row) -> Row:
         """Put *new* on record; return it, or what is on record instead."""
         if self.journal is None:
-            return new
+            is_of_another = new.key is not None and live.row.key is None and self.owns(new.key)
+            return live.row if is_of_another else new
         live.writing = self.journal.write(new)
         try:
             return await live.writing

@@ -342,6 +342,20 @@ async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
         assert isinstance(bound.operation.data["number"], float)  # as the client reads numbers
 
 
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_key_is_bound_to_one_push(kept: bool) -> None:
+    """Also where two are decided at the same time."""
+    service, journal = fated(ever="swallowed"), Journal() if kept else None
+    async with coordinator(service, journal=journal, patience=2.0) as pushes:
+        doubts = [await pushes.submit(one) for one in requests(2)]
+        await asyncio.gather(*doubts)
+        key = service.add(record={"number": 2}).key
+        bind = [pushes.decide(str(one.intent), bind=key) for one in doubts]
+        told = await asyncio.gather(*bind, return_exceptions=True)
+        assert [type(one) for one in told] == [Push, ConfigurationError]
+        assert "belongs to another intent" in str(told[1])
+
+
 async def test_a_push_is_bound_while_a_listing_is_judged() -> None:
     """A listing that suggests otherwise while the decision is being recorded changes nothing."""
     service, journal = fated("swallowed"), Journal()
