@@ -677,8 +677,9 @@ class Holder:
 
     def leave_all(self, error: IntegrationError) -> None:
         """Give every push an outcome, apart from those that are being sent."""
-        for live in [one for one in self.live.values() if one.row.state is not State.SENDING]:
-            self.leave(live, error)
+        for live in [*self.live.values()]:
+            if self.over or live.row.state is not State.SENDING:
+                self.leave(live, error)
         held = {push for live in self.live.values() for push in live.pushes}
         for push in self.unsettled - held:
             self.fail(push, OutcomeStatus.PENDING, error)

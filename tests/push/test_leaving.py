@@ -276,3 +276,24 @@ async def test_what_was_detached_is_not_taken_up_again_after_an_outage() -> None
         await asyncio.sleep(10)
         assert not pushes.recovered
     assert asyncio.get_running_loop().time() < 20
+
+
+async def test_what_was_taken_over_has_an_outcome_though_the_end_is_cancelled() -> None:
+    """Also while it is being recorded that its answer was lost."""
+
+    def crash(rows: Sequence[Row]) -> None:
+        if rows[0].state == "SENDING":
+            journal.crash()
+
+    service, journal = Service(), Journal()
+    journal.after_write = crash
+    options: dict[str, Any] = {"journal": journal, "leave": "detach"}
+    async with coordinator(service, **options) as pushes:
+        await asyncio.gather(pushes.submit(named()), return_exceptions=True)
+    journal.after_write, journal.before_write = lambda _: None, lambda _: asyncio.sleep(20)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1), coordinator(service, **options) as pushes:
+            (push,) = pushes.recovered
+    assert await quiet(service)
+    assert push.outcome
+    assert push.outcome.status is OutcomeStatus.IN_DOUBT
