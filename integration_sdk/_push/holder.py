@@ -671,6 +671,7 @@ class Holder:
             task.cancel()
         self.keeper = None
         await self.join_tasks()
+        self.give_up(ClientClosed(LEFT))  # or it might end while others' ends are recorded
         for live in [*self.live.values()]:
             await _written(live)  # its end may be known
         self.leave_all(ClientClosed(LEFT))

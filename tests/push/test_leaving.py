@@ -256,14 +256,21 @@ async def test_an_end_that_is_being_recorded_is_told() -> None:
         if rows[0].state != "DONE":
             return None
         ended.set()
-        return asyncio.sleep(0.01)
+        return asyncio.sleep(30)
 
-    ended, journal = asyncio.Event(), Journal()
+    ended, journal, told = asyncio.Event(), Journal(), list[tuple[str, Any]]()
     journal.before_write = slow
-    async with coordinator(Service(), journal=journal, leave="detach") as pushes:
-        push = await pushes.submit(request())
+    options: dict[str, Any] = {"journal": journal, "leave": "detach"}
+    options["on_event"] = lambda event: told.append((event.what, event.push.request.record))
+    service = Service(lambda one: 20 - 15 * one["number"])
+    async with coordinator(service, **options) as pushes:
+        other, push = [await pushes.submit(one) for one in requests(2)]
         await ended.wait()
     assert (await push).status is OutcomeStatus.SUCCESS
+    assert (await other).status is OutcomeStatus.PENDING
+    assert pushes.detached == (other.key,)
+    assert await quiet(service)
+    assert "found" not in dict(told)
 
 
 async def test_what_was_detached_is_not_taken_up_again_after_an_outage() -> None:
