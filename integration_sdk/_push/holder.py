@@ -328,8 +328,8 @@ class Holder:
             self.report(found, pushes)
         elif is_mine:
             self.adopt(found, pushes)
-        elif pushes:
-            self.elsewhere.setdefault((found.id, found.payload_hash), []).extend(pushes)
+        elif waiting := [one for one in pushes if one.outcome is None]:
+            self.elsewhere.setdefault((found.id, found.payload_hash), []).extend(waiting)
 
     def _join_live(self, live: Live, pushes: list[Push]) -> None:
         is_looked_for = any(push.outcome is None for push in live.pushes)

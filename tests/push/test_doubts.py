@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk import Coordinator, Dialect, OutcomeStatus, Push, PushEvent, PushRequest
+from integration_sdk._store.sql import Statement
 from integration_sdk.errors import (
     AccountExpired,
     ClientClosed,
@@ -304,6 +305,28 @@ async def test_a_doubt_of_a_worker_that_lives_is_decided_here(decision: str) -> 
 
     assert service.count("push") == 1 + (decision == "resend")
     assert [row.state for row in await on_record(theirs)] == ["DONE"]
+
+
+async def test_nobody_looks_for_what_has_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker has decided about it, and its push takes an hour: nobody here waits for it."""
+
+    def counted(work: Sequence[Statement]) -> list[list[Any]]:
+        calls.append(work)
+        return execute(work)
+
+    service, theirs = fated("swallowed", takes=lambda _: 3600.0), Journal(shared=True)
+    mine = Journal(shared=True, beside=theirs)
+    async with (
+        doubted(service, journal=theirs, leave="detach") as (before, push),
+        coordinator(service, journal=mine, leave="detach") as pushes,
+    ):
+        await pushes.decide(str(push.intent), "resend")
+        await asyncio.sleep(6)  # the next sign of life
+        assert not before.in_doubt
+        execute, calls = theirs.execute, list[object]()
+        monkeypatch.setattr(theirs, "execute", counted)
+        await asyncio.sleep(60)
+    assert len(calls) < 30  # two for each sign of life
 
 
 async def test_a_push_is_bound_to_a_push_of_its_own() -> None:
