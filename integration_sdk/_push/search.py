@@ -224,18 +224,17 @@ class Search:
 
     async def decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         """Carry out a decision to its end, even if the caller is cancelled."""
-        found = None
-        if bind is not None:
-            found = await self._check_key((await self._in_doubt(intent)).row, bind)
-        task = asyncio.create_task(self._decide(intent, decision, bind, found))
+        task = asyncio.create_task(self._decide(intent, decision, bind))
         self.holder.tasks.add(task)
         task.add_done_callback(self.holder.tasks.discard)
         return await asyncio.shield(task)
 
-    async def _decide(
-        self, intent: str, decision: str | None, bind: str | None, found: PushOperation | None
-    ) -> Push | None:
+    async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         holder, live = self.holder, await self._in_doubt(intent)
+        found = None
+        if bind is not None:
+            found = await self._check_key(live.row, bind)
+            live = await self._in_doubt(intent)  # still
         holder.begin()  # what has refused all may have passed
         if decision == "resend" and holder.stopped:
             raise fresh_copy(holder.stopped)
