@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from attrs import define, field
@@ -32,13 +33,15 @@ EXPIRES: Final = 0.25  # seconds after its time at which a slot is void
 class StoreRate:
     """A `SharedRate` kept in a store; see `Store.rate`.
 
-    *burst* calls at once, then one each *interval* seconds.
+    *burst* calls at once, then one each *interval* seconds. *check_loop* is called before each: it
+    lets the database follow the caller from one event loop into the next.
     """
 
     _name: str
     _interval: float
     _burst: int
     _database: Database
+    _check_loop: Callable[[], None] = lambda: None
     _texts: Texts = field(init=False, factory=lambda: texts(POSTGRES))
     _waiting: deque[asyncio.Future[float]] = field(init=False, factory=deque)
     _filling: asyncio.Task[None] | None = field(init=False, default=None)
@@ -54,6 +57,7 @@ class StoreRate:
         Raises:
             JournalError: The store cannot be reached, or refuses.
         """
+        self._check_loop()
         while True:
             slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)

@@ -137,7 +137,8 @@ class Store:
         whole_number("burst", burst, 1, 10**6)
         if self._database is None:
             return float(per_second)
-        return StoreRate(_printable("name", name), 1.0 / per_second, burst, self._database)
+        name, interval = _printable("name", name), 1.0 / per_second
+        return StoreRate(name, interval, burst, self._database, self._check_loop)
 
     # For coordinators and the command
 

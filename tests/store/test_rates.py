@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
@@ -248,6 +249,22 @@ async def test_processes_keep_a_limit_together(url: str) -> None:
 
         _, after = await reserved(url)
     assert after - before >= 0.6 - 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the sockets of the first loops
+def test_a_limit_is_kept_in_one_loop_after_another(postgres: Server) -> None:
+    """As a module's client is used: also where the store is not closed before its loop ends."""
+    store = Store(asyncio.run(postgres.new_database()))
+    rate = shared(store)
+
+    async def use(*, close: bool = False) -> int:
+        times = await times_of(rate, 8)
+        if close:
+            await store.aclose()
+        return len(times)
+
+    assert [asyncio.run(use()), asyncio.run(use()), asyncio.run(use(close=True))] == [8, 8, 8]
+    gc.collect()
 
 
 async def test_pause_is_on_record_for_all(url: str) -> None:
