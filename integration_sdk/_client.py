@@ -290,6 +290,8 @@ class Client:
         )
 
     async def _check(self, request: PushRequest) -> None:
+        if request.delete or request.attach is not None:
+            return  # there is no record
         books = self.company(request.company_id).connection(request.connection_id)
         updates = request.record_id is not None
         await refuse_wrong(books, request.data_type, request.record, "options", for_update=updates)

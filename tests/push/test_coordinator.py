@@ -212,18 +212,37 @@ async def test_what_is_no_request_is_refused_at_once() -> None:
     assert not service.log
 
 
-async def test_a_record_that_fails_the_check_is_not_sent() -> None:
-    """What the push options do not allow is INVALID, with the problems."""
+def with_options() -> Service:
+    """Return a service that takes even numbers."""
     even = [{"value": str(number), "type": "Number"} for number in (0, 2)]
     number = {"type": "Number", "displayName": "", "description": "", "required": True}
     options = {"type": "Object", "properties": {"number": {**number, "options": even}}}
-    service = Service(answer=lambda one: Answer.of(options) if one.kind == "options" else None)
+    return Service(answer=lambda one: Answer.of(options) if one.kind == "options" else None)
+
+
+async def test_a_record_that_fails_the_check_is_not_sent() -> None:
+    """What the push options do not allow is INVALID, with the problems."""
+    service = with_options()
     outcomes = await run_once(service, requests(4), check="options")
 
     assert [one.status for one in outcomes] == [OutcomeStatus.SUCCESS, OutcomeStatus.INVALID] * 2
     assert isinstance(outcomes[1].error, InvalidRecord)
     assert [one.code for one in outcomes[1].error.problems] == [ProblemCode.NOT_A_CHOICE]
     assert service.count("push") == 2
+
+
+@pytest.mark.parametrize("what", [{"delete": True}, {"attach": ("a.txt", b"a")}], ids=str)
+async def test_what_has_no_record_is_not_checked(what: dict[str, Any]) -> None:
+    """A delete and an attachment are sent as they are."""
+    asked = PushRequest("c-0", "books", "invoices", None, record_id="r-1", **what)
+    service = Service()
+    service.answer = lambda one: (
+        Answer.of(service.shown(service.add(), one.at)) if one.kind == "push" else None
+    )
+    (outcome,) = await run_once(service, [asked], check="options")
+
+    assert outcome.status is OutcomeStatus.SUCCESS
+    assert not service.count("options")
 
 
 async def test_a_check_that_breaks_stops_its_own_record_alone() -> None:
