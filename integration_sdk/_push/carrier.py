@@ -106,7 +106,7 @@ class Carriers:
     async def _carry_one(self, live: Live) -> None:
         row, company, began = live.row, live.company, asyncio.get_running_loop().time()
         try:
-            if self.holder.check is not None and row.version < 0:
+            if self.holder.check is not None and row.version <= 0:  # not sent or taken over before
                 await self.holder.check(live.pushes[0].request)
             if began >= company.mark_until:
                 # What is above the mark later, is new.

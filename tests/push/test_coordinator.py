@@ -231,6 +231,18 @@ async def test_a_record_that_fails_the_check_is_not_sent() -> None:
     assert service.count("push") == 2
 
 
+async def test_a_record_is_checked_though_nobody_waits_for_its_turn() -> None:
+    """Its caller was cancelled; it goes on, but not unchecked."""
+    service = with_options()
+    async with coordinator(service, check="options") as pushes:
+        _, odd = [asyncio.create_task(pushes.submit(one)) for one in requests(2)]
+        await asyncio.sleep(0.01)
+        odd.cancel()
+
+    assert pushes.progress.outcomes == {OutcomeStatus.SUCCESS: 1, OutcomeStatus.INVALID: 1}
+    assert service.count("push") == 1
+
+
 @pytest.mark.parametrize("what", [{"delete": True}, {"attach": ("a.txt", b"a")}], ids=str)
 async def test_what_has_no_record_is_not_checked(what: dict[str, Any]) -> None:
     """A delete and an attachment are sent as they are."""
