@@ -128,13 +128,13 @@ class Coordinator:
                 await holder.idle.wait()
         finally:
             holder.close(ClientClosed(BLOCK_LEFT))
-            self.detached += holder.open_keys
-            if kind is not None and self.detached:
-                where = "the journal: open it again" if self._store else "`detached`"
-                logger.warning(INTERRUPTED, len(self.detached), where)
             try:
                 await holder.join_tasks()
             finally:  # even if cancelled: to the end, or the journal would stay in use
+                self.detached += holder.open_keys
+                if kind is not None and self.detached:
+                    where = "the journal: open it again" if self._store else "`detached`"
+                    logger.warning(INTERRUPTED, len(self.detached), where)
                 await asyncio.shield(asyncio.ensure_future(self._end()))
 
     async def _end(self) -> None:

@@ -418,8 +418,10 @@ class Holder:
             return
         if live.operation.is_final:
             self._end(live, live.operation)
-        elif self.closing or (self.stopped and not isinstance(self.stopped, JournalError)):
-            self.leave(live, self.stopped or ClientClosed(LEFT))
+        elif self.closing:
+            pass  # it is detached at the end, with the others
+        elif self.stopped and not isinstance(self.stopped, JournalError):
+            self.leave(live, self.stopped)
         else:
             row, data = live.row, self.options.fetch_data
             last: dict[str, Any] = {"operation": live.operation, "minutes": row.timeout_minutes}

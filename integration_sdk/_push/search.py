@@ -226,8 +226,13 @@ class Search:
         """Carry out a decision to its end, even if the caller is cancelled."""
         task = asyncio.create_task(self._decide(intent, decision, bind))
         self.holder.tasks.add(task)
-        task.add_done_callback(self.holder.tasks.discard)
+        task.add_done_callback(self._decided)
         return await asyncio.shield(task)
+
+    def _decided(self, task: asyncio.Task[Push | None]) -> None:
+        self.holder.tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may have gone
 
     async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         holder, live = self.holder, await self._in_doubt(intent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -200,6 +201,25 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> Non
     told = [event.push.outcome for event in events if event.what == "ended"]
     assert [one.status for one in told if one] == [IN_DOUBT, SUCCESS]
     assert service.count("push") == 2
+
+
+async def test_a_decision_may_fail_when_nobody_waits_for_it() -> None:
+    """Its caller was cancelled: it has no effect, and nothing is logged as an error of a task."""
+
+    async def slow_and_full(_: object) -> None:
+        await asyncio.sleep(30)
+        raise JournalError("full")
+
+    errors, journal = list[object](), Journal()
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+    async with doubted(fated("swallowed"), journal=journal) as (pushes, push):
+        journal.before_write = slow_and_full
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await pushes.decide(str(push.intent), "abandon")
+        await asyncio.sleep(60)
+        gc.collect()
+    assert not errors
 
 
 @pytest.mark.parametrize("natural_key", [None, "number"])

@@ -62,6 +62,26 @@ async def test_detached_pushes_are_no_longer_followed(leave: Any) -> None:
         await pushes.submit(request())
 
 
+async def test_what_is_open_after_the_last_answers_is_detached() -> None:
+    """Also a push that was on its way as the block was left, and none that has ended meanwhile."""
+
+    def answer(asked: Asked, proceed: Proceed) -> Answer:
+        said = proceed()
+        if asked.kind == "push" and b"2" in asked.body:
+            said.seconds = 30.0
+        return said
+
+    service = Service(lambda one: 12.0 if one["number"] == 1 else FOREVER, faults=[answer])
+    async with coordinator(service, leave="detach") as pushes:
+        ended = await pushes.submit(request(1))
+        late = asyncio.create_task(pushes.submit(request(2)))
+        await asyncio.sleep(5)
+
+    assert (await ended).status is OutcomeStatus.SUCCESS
+    assert (await (await late)).status is OutcomeStatus.PENDING
+    assert pushes.detached == ((await late).key,)
+
+
 async def test_a_push_may_be_detached_as_it_is_sent() -> None:
     """By `on_event`: it is not polled at all."""
 
