@@ -18,6 +18,7 @@ import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Any, Final
 
 from integration_sdk import _checks
@@ -74,6 +75,7 @@ class Receiver:
         self._secrets, self._shared = keys, shared
         self._notify, self._clock = notify, clock
         self._ids: dict[str, None] = {}  # of earlier deliveries, oldest first
+        self._looking_up = Lock()
 
     def __repr__(self) -> str:
         return "<Receiver of notifications>"
@@ -123,11 +125,12 @@ class Receiver:
         return any(matches) or not (self._secrets or self._shared)
 
     def _is_repeated(self, message_id: str | None) -> bool:
-        if message_id is None or message_id in self._ids:
-            return message_id is not None
-        self._ids[message_id] = None
-        if len(self._ids) > MOST_IDS:
-            del self._ids[next(iter(self._ids))]
+        with self._looking_up:
+            if message_id is None or message_id in self._ids:
+                return message_id is not None
+            self._ids[message_id] = None
+            if len(self._ids) > MOST_IDS:
+                del self._ids[next(iter(self._ids))]
         return False
 
 

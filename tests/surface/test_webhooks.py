@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -240,6 +242,22 @@ def test_only_the_latest_ids_are_kept(woken: list[str]) -> None:
         receiver.receive({}, bytes_of({**RULE_ERA, "AlertId": str(number)}))
 
     assert len(woken) == MOST_IDS + 2
+
+
+def test_any_thread_may_deliver(woken: list[str]) -> None:
+    """Each notification wakes its push once, though the oldest ids are forgotten meanwhile."""
+    receiver = Receiver(woken.append, authorization=SHARED)
+    numbers = [n for n in range(2 * MOST_IDS) for _ in range(2)]
+    bodies = [bytes_of({**RULE_ERA, "AlertId": f"alert-{n}"}) for n in numbers]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            given = partial(receiver.receive, {"Authorization": SHARED})
+            assert {*threads.map(given, bodies)} == {204}
+    finally:
+        sys.setswitchinterval(usual)
+    assert len(woken) == 2 * MOST_IDS
 
 
 def test_a_notify_that_raises_does_not_harm_the_answer(caplog: pytest.LogCaptureFixture) -> None:
