@@ -56,18 +56,18 @@ class FixedRate:
     _line: asyncio.Lock = field(init=False, factory=asyncio.Lock)
 
     async def acquire(self) -> None:
-        loop, burst = asyncio.get_running_loop(), 1 + SLACK * self.per_second
+        loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._line = loop, asyncio.Lock()
-        interval = 1 / self.per_second
+        pace = {"interval": 1 / self.per_second, "burst": 1 + SLACK * self.per_second}
         async with self._line:  # a call that is cancelled in line has taken nothing
-            wait = self._cells.wait(loop.time(), interval=interval, burst=burst)
-            if wait > 0:
+            while (wait := self._cells.wait(loop.time(), **pace)) > 0:  # noqa: ASYNC110 - it may grow
                 await asyncio.sleep(wait)
-            self._cells.reserve(1, loop.time(), interval=interval, burst=burst)
+            self._cells.reserve(1, loop.time(), **pace)
 
     def paused(self, seconds: float) -> None:
-        """Do nothing: the client's own gate is closed, so no call asks."""
+        """Let no call leave for so many *seconds*: those in line have passed the gate already."""
+        self._cells.pause(asyncio.get_running_loop().time() + seconds)
 
 
 class Session:

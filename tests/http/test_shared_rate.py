@@ -77,6 +77,16 @@ async def test_others_hear_of_a_refusal_that_concerns_everybody(
     assert headers != {"Retry_After": "7"} or rate.pauses[0] >= 7
 
 
+async def test_calls_in_line_at_a_fixed_rate_wait_for_a_closed_gate() -> None:
+    """They had their turn before it closed, but nothing leaves before ``Retry-After``."""
+    refused = refusal(429, Retry_After="30")
+    service = Service(answer=lambda asked: refused if asked.at < 30 else None)
+    async with service.client(rate=5) as client:
+        await asyncio.gather(*(read(client) for _ in range(40)))
+
+    assert sum(asked.at < 30 for asked in service.log) == 1
+
+
 async def test_a_rate_that_comes_too_late_sends_nothing() -> None:
     """The error says what was waited for, and the turn is free for others."""
     service, rate = Service(), Metered(next_at=60.0)
