@@ -194,15 +194,16 @@ class Session:
         state.begin(call)
         try:
             reply = await work
-        except asyncio.CancelledError as error:
+        except BaseException as error:
             # As `asyncio.Timeout` tells its own cancellation from any other.
-            if not call.stopped or task.uncancel() > cancellations:
+            is_ours = call.stopped and task.uncancel() <= cancellations
+            if not (is_ours and isinstance(error, asyncio.CancelledError)):
                 self._over(state, call, error)
                 raise
             reply = self._too_late(call)
-        except BaseException as error:
-            self._over(state, call, error)
-            raise
+        else:
+            if call.stopped:  # a middleware or the api_key function took no notice
+                task.uncancel()
         self._over(state, call, reply if isinstance(reply, Response) else reply.error)
         if isinstance(reply, Response):
             return reply

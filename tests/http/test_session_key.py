@@ -10,6 +10,7 @@ import pickle
 import traceback
 import warnings
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -160,6 +161,29 @@ async def test_a_source_that_fails_fails_the_call() -> None:
             await session.send(read(), ONE_CALL)
         assert str(failed.value.__cause__) == "the vault is sealed"
         assert (await session.send(read(), ONE_CALL)).status == 200
+
+
+@pytest.mark.parametrize("error", [LookupError, None])
+async def test_a_source_that_hides_the_deadline_leaves_no_cancellation(
+    error: type[Exception] | None,
+) -> None:
+    """The task goes on as one that nobody has cancelled."""
+
+    async def source() -> str:
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            if error:
+                raise error from None
+        return "good"
+
+    async with serving(accepts("good"), api_key=source) as (_, session):
+        with suppress(NotSent):
+            await session.send(read(), CallOptions(timeout=0.01))
+
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 # Where it never shows
