@@ -93,6 +93,10 @@ class Lane:
         has_room = self.in_flight < int(self.size) - spare
         return has_room and (self.closed_by is None or now >= self.opens_at)
 
+    def closed_since(self, sent_at: float) -> bool:
+        """Return whether the gate was closed behind a call whose turn had come at *sent_at*."""
+        return self.closed_by is not None and sent_at <= self.closed_at
+
     def sent(self, now: float) -> None:
         self.in_flight += 1
         if self.closed_by is not None:  # it is the probe

@@ -266,21 +266,24 @@ class Session:
 
     async def _take_turn(self, state: OpenSession, call: Call) -> Reply | None:
         """Wait for a turn, and for the API key. If it would come too late, return how it ends."""
-        if call.waiting or not state.limiter.enter(call, state.loop.time()):
-            closed_by = await self._wait(state, call, state.turn(call))
-            if closed_by is not None:
-                return call.turned_away(closed_by)
-        try:
-            known = self._api_key.authorization
-            call.authorization = known or await self._ask_for_authorization(state, call)
-            if self.rate is not None:
-                call.waits_for = "the shared rate"
-                await self._wait(state, call, self.rate.acquire())
-                call.waits_for = "its turn"
-        except BaseException:
+        while True:
+            if call.waiting or not state.limiter.enter(call, state.loop.time()):
+                closed_by = await self._wait(state, call, state.turn(call))
+                if closed_by is not None:
+                    return call.turned_away(closed_by)
+            try:
+                known = self._api_key.authorization
+                call.authorization = known or await self._ask_for_authorization(state, call)
+                if self.rate is not None:
+                    call.waits_for = "the shared rate"
+                    await self._wait(state, call, self.rate.acquire())
+                    call.waits_for = "its turn"
+            except BaseException:
+                state.give_back(call, state.limiter.unused)
+                raise
+            if not call.lane.closed_since(call.sent_at):
+                return None
             state.give_back(call, state.limiter.unused)
-            raise
-        return None
 
     async def _wait(self, state: OpenSession, call: Call, what: Awaitable[T]) -> T:
         began = state.loop.time()

@@ -77,14 +77,24 @@ async def test_others_hear_of_a_refusal_that_concerns_everybody(
     assert headers != {"Retry_After": "7"} or rate.pauses[0] >= 7
 
 
-async def test_calls_in_line_at_a_fixed_rate_wait_for_a_closed_gate() -> None:
+@pytest.mark.parametrize(
+    ("headers", "early"),
+    [({"Retry_After": "7"}, 1), (OF_A_COMPANY, 11)],
+    ids=["all", "one company"],
+)
+async def test_calls_in_line_at_a_rate_wait_for_a_closed_gate(
+    headers: dict[str, str], early: int
+) -> None:
     """They had their turn before it closed, but nothing leaves before ``Retry-After``."""
-    refused = refusal(429, Retry_After="30")
-    service = Service(answer=lambda asked: refused if asked.at < 30 else None)
+    refused = refusal(429, **headers)
+    service = Service(
+        answer=lambda asked: refused if asked.company == "c-0" and asked.at < 7 else None
+    )
     async with service.client(rate=5) as client:
-        await asyncio.gather(*(read(client) for _ in range(40)))
+        companies = [client.company(f"c-{n}") for n in range(2)]
+        await asyncio.gather(*(one.get() for _ in range(10) for one in companies))
 
-    assert sum(asked.at < 30 for asked in service.log) == 1
+    assert sum(asked.at < 7 for asked in service.log) == early
 
 
 async def test_a_rate_that_comes_too_late_sends_nothing() -> None:
