@@ -169,7 +169,10 @@ class Company(Resource):
             async with asyncio.timeout(timeout):
                 while True:
                     known = await self._context.remembered.get(
-                        target, self.data_status, since=since
+                        target,
+                        self.data_status,
+                        since=since,
+                        timeout=self._context.settings.timeout,
                     )
                     entry = next((known[name] for name in names if name in known), Record())
                     state = str(entry.get("currentStatus", "not listed"))

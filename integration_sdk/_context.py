@@ -54,7 +54,7 @@ class Remembered:
         ask: Callable[[], Awaitable[T]],
         *,
         since: float,
-        timeout: float | None = None,
+        timeout: float | None,
     ) -> T:
         """Return the answer for *target*, unless it is older than *since* the one that *ask* gives.
 

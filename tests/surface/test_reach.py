@@ -257,6 +257,19 @@ async def test_tasks_that_wait_for_data_share_the_polls(waiters: int) -> None:
     assert 45 <= len(reading.log) <= 60
 
 
+async def test_tasks_that_wait_for_data_do_not_fail_one_after_the_other() -> None:
+    """If the service falls silent, the last one hears of it when its own call would have ended."""
+    silent = Service(answer=lambda _: Answer(seconds=3600))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with silent.client(timeout=5) as client:
+        waits = (client.company("c").wait_until_ready("invoices") for _ in range(20))
+        ends = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert all(isinstance(end, errors.TransportError) for end in ends)
+    assert loop.time() - began <= 2 * 5
+
+
 async def test_a_wait_for_data_ends_when_it_must() -> None:
     """With the time, with a last look; with an error of the platform at once."""
     async with service(statuses("Queued")).client() as client:
