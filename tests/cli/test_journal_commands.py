@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration_sdk.sandbox import Sandbox
+from integration_sdk.sandbox import Connection, Sandbox
 from tests.support.cli_support import here, invoice, pushed, written
 from tests.support.postgres import Server
 
@@ -35,34 +35,27 @@ async def facts(journal: str, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.virtual_time
 async def test_list_counts_by_state_and_says_what_is_next(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Each state is counted, what is in doubt is named; --json has each push on a line."""
-    where = str(tmp_path / "j.db")
+    """Each state is counted, what is in doubt is named; --json has each push on a line.
+
+    The service has no word for the end of what was refused, since there is no push.
+    """
+    where, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
     intents = await filled(sandbox, where)
+    sandbox.faults.status(400, route="POST /push/")
+    refused = written(tmp_path / "r", [invoice(4)])
+    await pushed(sandbox, books, refused, journal=where, reference="invoiceNumber")
 
     done = await here("pushes", "list", "--journal", where)
 
     text = " ".join(done.stdout.split())
-    assert "4 pushes in " in text
-    assert "Success 1" in text
-    assert "Failed 1" in text
+    for counted in ("5 pushes in ", "Success 1", "Failed 1", "DONE REFUSED 1"):
+        assert counted in text
     assert "2 in doubt: check, and decide with `pushes resolve`" in text
     for one in await facts(where):
         assert one["reference"].startswith("INV-")
         assert one["company_id"] == sandbox.companies[0].id
         in_doubt = f"{one['intent']} {one['reference']} {one['company_id']} invoices" in text
         assert in_doubt == (one["intent"] in intents) == (one["state"] == "DOUBT")
-
-
-@pytest.mark.virtual_time
-async def test_list_says_what_was_refused(sandbox: Sandbox, tmp_path: Path) -> None:
-    """The service has no word for its end, since there is no push."""
-    journal, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
-    sandbox.faults.status(400, route="POST /push/")
-    await pushed(sandbox, books, written(tmp_path / "r", [invoice(1)]), journal=journal)
-
-    shown = await here("pushes", "list", "--journal", journal)
-
-    assert shown.stdout.splitlines()[1:] == ["  DONE REFUSED  1"]
 
 
 DECISIONS = [
@@ -96,13 +89,22 @@ async def test_a_decision_is_on_record(
 
 @pytest.mark.virtual_time
 async def test_a_decision_that_cannot_be_made_changes_nothing(
-    sandbox: Sandbox, tmp_path: Path
+    sandbox: Sandbox, books: Connection, tmp_path: Path
 ) -> None:
-    """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push."""
+    """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push.
+
+    If a record that failed was corrected, its push in doubt is another one than the first.
+    """
     journal = str(tmp_path / "j.db")
     one, _ = await filled(sandbox, journal)
+    settled, failed = sorted(
+        (row for row in await facts(journal) if "key" in row),
+        key=lambda row: row["status"] == "Failed",
+    )
+    sandbox.faults.status(502, "a proxy's page", times=1, route="POST /push/")
+    right = written(tmp_path / "r", [invoice(0) | {"note": "corrected"}])
+    await pushed(sandbox, books, right, journal=journal, reference="invoiceNumber")
     before = await facts(journal)
-    settled = next(row for row in before if "key" in row)
     elsewhere = sandbox.push(sandbox.companies[0].connections[1], "invoices", invoice(9)).key
     wrong = {
         ("", "--abandon"): (2, "no intent that is not settled begins with ''"),
@@ -110,6 +112,7 @@ async def test_a_decision_that_cannot_be_made_changes_nothing(
         (settled["intent"], "--resend"): (2, "no intent that is not settled"),
         (one, "--bind", " "): (2, "bind must be a non-empty string"),
         (one, "--bind", settled["key"]): (2, "is the key of another push"),
+        (failed["intent"], "--bind", failed["key"]): (2, "is of an earlier attempt of this push"),
         (one, "--bind", elsewhere): (2, "is of another connection or data type"),
         (one, "--bind", "k-7"): (1, "there is no push k-7"),
     }
@@ -119,25 +122,6 @@ async def test_a_decision_that_cannot_be_made_changes_nothing(
         assert (done.code, says in done.stderr) == (code, True), done.stderr
 
     assert await facts(journal) == before
-
-
-@pytest.mark.virtual_time
-async def test_a_key_of_an_earlier_attempt_is_not_bound(sandbox: Sandbox, tmp_path: Path) -> None:
-    """A record that failed was corrected, and that push is in doubt: it is another one."""
-    journal, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
-    options = {"journal": journal, "reference": "invoiceNumber"}
-    wrong, right = written(tmp_path / "r", [invoice(1)]), invoice(1) | {"note": "corrected"}
-    sandbox.faults.fail_next_push("no", times=1)
-    failed = await pushed(sandbox, books, wrong, **options)
-    sandbox.faults.status(502, "a proxy's page", times=1, route="POST /push/")
-    await pushed(sandbox, books, written(tmp_path / "s", [right]), **options)
-    (one,) = await facts(journal)
-
-    words = one["intent"], "--bind", failed.lines[0]["key"], "--journal", journal
-    done = await here("pushes", "resolve", *words, sandbox=sandbox)
-
-    assert (one["state"], done.code) == ("DOUBT", 2)
-    assert "is of an earlier attempt of this push" in done.stderr
 
 
 async def test_a_scope_is_decided_about_by_its_name(sandbox: Sandbox, postgres: Server) -> None:

@@ -32,8 +32,6 @@ from tests.support.cli_support import (
 from tests.support.loops import until
 from tests.support.notification_support import listening
 
-# sandbox
-
 
 async def test_sandbox_serves_programs_of_any_language() -> None:
     """It says how it is called; posts the ends of pushes, signed; writes requests to stderr."""
@@ -105,9 +103,6 @@ async def test_the_account_is_as_the_options_say(
     assert found == statuses
 
 
-# demo
-
-
 @pytest.mark.virtual_time
 async def test_the_demo_absorbs_trouble_and_shows_what_it_took() -> None:
     """Items, pages, requests, pushes by outcome, 429s, 503s, waits and times: nothing is lost."""
@@ -122,9 +117,6 @@ async def test_the_demo_absorbs_trouble_and_shows_what_it_took() -> None:
     assert table["because the name is taken"] == "7"
     assert table["answered 429"] == "2"
     assert "\x1b" not in done.stdout + done.stderr
-
-
-# pull, and terminals
 
 
 async def test_a_pull_prints_a_line_a_unit_and_the_last_line_on_stderr(tmp_path: Path) -> None:

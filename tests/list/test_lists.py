@@ -131,6 +131,32 @@ async def test_a_service_that_sends_empty_pages_holds_nobody_up(serve: Serve) ->
 # The event loop
 
 
+def test_a_list_on_every_loop(run_on_loop: RunOnLoop) -> None:
+    """Items, pages ahead, an error, a break and a cursor, on asyncio, uvloop and eager tasks."""
+
+    async def journey() -> None:
+        service = Records(items=950, after=lambda page: 0.001 * (page % 3), troubles={4: [503]})
+        async with service.client() as client:
+            pager = client.companies.list(prefetch=4)
+            read = []
+            async for item in pager:
+                read.append(item)
+                if len(read) == 333:
+                    break
+            rest = await client.companies.list(cursor=pager.cursor).collect()
+            assert read + rest == ids(range(950))
+            assert len([page async for page in client.companies.list().pages()]) == 10
+            service.troubles = {2: [400]}
+            with pytest.raises(ApiError):
+                await client.companies.list().collect()
+            raws = [json.loads(raw) async for raw in client.companies.list().raw()]
+            assert raws == ids(range(950))
+            await settle()
+            assert not others()
+
+    run_on_loop(journey())
+
+
 def test_the_event_loop_runs_while_a_page_is_read(run_on_loop: RunOnLoop) -> None:
     """A page of 5,000 items holds up other tasks for 64 of them at a time."""
 
@@ -523,32 +549,3 @@ async def test_a_reading_in_a_cycle_ends_in_silence(serve: Serve, how: str) -> N
     await settle()
 
     assert (others(), said) == (set(), [])
-
-
-# Every event loop
-
-
-def test_a_list_on_every_loop(run_on_loop: RunOnLoop) -> None:
-    """Items, pages ahead, an error, a break and a cursor, on asyncio, uvloop and eager tasks."""
-
-    async def journey() -> None:
-        service = Records(items=950, after=lambda page: 0.001 * (page % 3), troubles={4: [503]})
-        async with service.client() as client:
-            pager = client.companies.list(prefetch=4)
-            read = []
-            async for item in pager:
-                read.append(item)
-                if len(read) == 333:
-                    break
-            rest = await client.companies.list(cursor=pager.cursor).collect()
-            assert read + rest == ids(range(950))
-            assert len([page async for page in client.companies.list().pages()]) == 10
-            service.troubles = {2: [400]}
-            with pytest.raises(ApiError):
-                await client.companies.list().collect()
-            raws = [json.loads(raw) async for raw in client.companies.list().raw()]
-            assert raws == ids(range(950))
-            await settle()
-            assert not others()
-
-    run_on_loop(journey())

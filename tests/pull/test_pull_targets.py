@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -239,20 +240,24 @@ async def test_a_part_that_was_deleted(place: Place) -> None:
 # What fails
 
 
+def full_for(end: str) -> Callable[[int], None]:
+    """``os.fsync`` on a disk that is full for files whose names end so."""
+    sync = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if str(Path(f"/proc/self/fd/{descriptor}").readlink()).endswith(end):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    return fails
+
+
 @FOLDERS
 async def test_a_full_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends the run with an error of its own; readers see nothing of it; the next run goes on."""
     books = books_of("a", "b", count=3_000)
-    full = OSError(errno.ENOSPC, "No space left on device")
-    sync = os.fsync
-
-    def fails(descriptor: int) -> None:
-        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".tmp":
-            raise full
-        sync(descriptor)
-
     async with serving(books) as (_, client):
-        monkeypatch.setattr(os, "fsync", fails)
+        monkeypatch.setattr(os, "fsync", full_for(".tmp"))
         with pytest.raises(errors.PullError, match=r"run again to go on: .*No space left"):
             await client.pull(["invoices"], **place.options, part_bytes=50_000)
         assert place.parts() == []
@@ -267,18 +272,11 @@ async def test_a_full_read_that_cannot_begin(
 ) -> None:
     """Leaves what an interrupted run has read, so the next run goes on with that."""
     books, place = books_of("a", count=3_000), Place(tmp_path / "out", "ndjson")
-    sync = os.fsync
-
-    def fails(descriptor: int) -> None:
-        if Path(f"/proc/self/fd/{descriptor}").readlink().name == ".company=a.json.new":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        sync(descriptor)
-
     async with serving(books) as (service, client):
         service.odd = lambda _: answer(403) if service.data_requests > 4 else None
         assert (await client.pull(["invoices"], **place.options, part_bytes=50_000)).errors
         service.odd = lambda _: None
-        monkeypatch.setattr(os, "fsync", fails)
+        monkeypatch.setattr(os, "fsync", full_for(".company=a.json.new"))
         with pytest.raises(errors.PullError, match="No space left"):
             await client.pull(["invoices"], **place.options, full=True)
         monkeypatch.undo()

@@ -54,8 +54,12 @@ JSON = st.recursive(
 
 
 def test_every_field_of_a_push_operation_is_read() -> None:
-    """Each row of "Push operation" has its place, dates aware and in UTC."""
-    operation = shapes.read_operation(OPERATION)
+    """Each row of "Push operation" has its place, dates aware and in UTC; errors and warnings carry
+    item, message and validator, and either part may be null.
+    """
+    error = {"itemId": "amount", "message": "must be positive", "validatorName": "Amount"}
+    said = {"errors": [error, "odd"], "warnings": None}
+    operation = shapes.read_operation(OPERATION | {"validation": said})
 
     assert operation.key == OPERATION["pushOperationKey"]
     assert (operation.company_id, operation.data_connection_id) == ("c1", "d1")
@@ -63,6 +67,11 @@ def test_every_field_of_a_push_operation_is_read() -> None:
     assert (operation.status, operation.is_final) == (PushStatus.PENDING, False)
     assert operation.requested_on_utc == datetime(2022, 3, 4, 5, 6, 7, tzinfo=UTC)
     assert (operation.completed_on_utc, operation.data, operation.extra) == (None, {}, {})
+    assert operation.validation is not None
+    first, second = operation.validation.errors
+    assert (first.item_id, first.message, first.validator_name) == tuple(error.values())
+    assert (str(first), second.message) == ("amount: must be positive", "odd")
+    assert operation.validation.warnings == ()
 
 
 def test_an_operation_can_be_stored_and_answered_as_json() -> None:
@@ -95,21 +104,6 @@ def test_what_the_document_does_not_name_is_kept(unknown: dict[str, Any], valida
     assert operation.key == OPERATION["pushOperationKey"]
     assert operation.extra == {name: unknown[name] for name in unknown.keys() - NAMED}
     assert operation.data_connection_id == "d9"
-
-
-def test_validation_that_fits_is_read_item_by_item() -> None:
-    """Errors and warnings carry item, message and validator; either part may be null."""
-    error = {"itemId": "amount", "message": "must be positive", "validatorName": "Amount"}
-    operation = shapes.read_operation(
-        {**OPERATION, "validation": {"errors": [error, "odd"], "warnings": None}}
-    )
-
-    assert operation.validation is not None
-    first, second = operation.validation.errors
-    assert (first.item_id, first.message, first.validator_name) == tuple(error.values())
-    assert second.message == "odd"
-    assert str(first) == "amount: must be positive"
-    assert operation.validation.warnings == ()
 
 
 WRONG: list[Any] = [
@@ -189,9 +183,6 @@ def test_an_odd_detail_of_an_error_body_is_kept_as_it_came(odd: dict[str, Any]) 
     assert isinstance(changed, ErrorBody)
     assert (changed.correlation_id, changed.error) == (body.correlation_id, body.error)
     assert (changed.validation, changed.extra) == (body.validation, odd)
-
-
-# JSON
 
 
 @given(st.dictionaries(st.text("ab"), JSON, max_size=4))

@@ -141,19 +141,12 @@ def test_rows_of_any_shape() -> None:
     assert table([b"{}", b"{}"], {}).num_rows == 2
 
 
-# Of a list
-
-
-@pytest.fixture
-async def invoices(integration_client: Client) -> Any:
-    company = await integration_client.companies.list().one()
-    invoices = integration_client.company(company["id"]).data("invoices")
-    return invoices.list(page_size=1000, numbers="decimal")
-
-
 @pytest.mark.integration_sandbox(companies=1, invoices=2_500)
-async def test_a_list_in_batches(invoices: Any) -> None:
+async def test_a_list_in_batches(integration_client: Client) -> None:
     """Of as many rows as asked for; the cursor is behind each; numbers are of two kinds."""
+    company = await integration_client.companies.list().one()
+    records = integration_client.company(company["id"]).data("invoices")
+    invoices: Any = records.list(page_size=1000, numbers="decimal")
     with pytest.raises(ConfigurationError, match="numbers must be 'decimal' or 'float'"):
         invoices.arrow(numbers="int")
     expected = [(one["id"], one["totalAmount"]) for one in await invoices.collect()]

@@ -103,9 +103,6 @@ def test_odd_settings_are_refused(row: str) -> None:
         Sandbox(**options)
 
 
-# Starting, stopping, and the wire
-
-
 async def test_it_can_be_started_again() -> None:
     """After stop() the books are as they were; starting twice, or on a taken port, is a mistake."""
     sandbox = Sandbox(invoices=1)

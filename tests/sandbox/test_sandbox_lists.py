@@ -82,9 +82,6 @@ async def test_every_list_takes_a_query_and_knows_its_names() -> None:
     assert names == ["Juniper Road Bakery 3", "Juniper Road Bakery 2", "Juniper Road Bakery"]
 
 
-# Lists that change, and long ones
-
-
 async def test_changed_lists_are_still_right() -> None:
     """After updates, deletes and pushes a page holds what the list holds."""
     async with serving(invoices=20) as http:

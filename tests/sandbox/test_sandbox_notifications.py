@@ -20,25 +20,6 @@ from tests.support.sandbox_support import DELIVERY
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_the_rule_shape() -> None:
-    """ "rule": the PascalCase envelope, with the Authorization of the subscriber's choosing."""
-    async with telling(subscribe={"authorization": KEY}) as (http, ear):
-        operation = await http.push()
-        await asyncio.sleep(61)
-
-    ((_, headers, _),) = ear.heard
-    (body,) = ear.bodies
-    assert (headers["authorization"], headers["content-type"]) == (KEY, "application/json")
-    assert body.keys() == {
-        *("AlertId", "ClientId", "CompanyId", "DataConnectionId", "RuleId", "RuleType"),
-        *("Message", "Data"),
-    }
-    assert body["RuleType"] == "Push Operation Status Changed()"
-    assert (body["CompanyId"], body["DataConnectionId"]) == (http.first.id, http.connection().id)
-    key = operation["pushOperationKey"]
-    assert body["Data"] == {"dataType": "invoices", "status": "Success", "pushOperationKey": key}
-
-
 EVENTS = [
     (DELIVERY, "Success", "invoices.write.successful"),
     ({}, "Failed", "invoices.write.unsuccessful"),
@@ -46,26 +27,45 @@ EVENTS = [
 
 
 @pytest.mark.parametrize(("record", "status", "event"), EVENTS)
-async def test_the_signed_shape(record: Any, status: str, event: str) -> None:
-    """ "signed": today's event, which the package standardwebhooks verifies, by its secret only."""
-    starts, subscribe = datetime.now(UTC), {"style": "signed", "secret": SECRET}
-    async with telling(subscribe=subscribe, starts=starts, push_seconds=(1, 1)) as (http, ear):
-        operation = (await http.post(f"{http.at()}/push/invoices", record)).body
-        await asyncio.sleep(2)
-        (told,) = http.sandbox.notifications
+async def test_an_end_is_told_in_both_shapes(record: Any, status: str, event: str) -> None:
+    """ "rule": the PascalCase envelope, with the Authorization of the subscriber's choosing.
 
-    ((_, headers, sent),) = ear.heard
-    (body,) = ear.bodies
+    "signed": today's event, which the package standardwebhooks verifies, by its secret only.
+    """
+    starts, subscribe = datetime.now(UTC), {"style": "signed", "secret": SECRET}
+    async with (
+        listening() as ruled,
+        telling(subscribe=subscribe, starts=starts, push_seconds=(1, 1)) as (http, ear),
+    ):
+        http.sandbox.subscribe(ruled.url, authorization=KEY)
+        key = (await http.post(f"{http.at()}/push/invoices", record)).body["pushOperationKey"]
+        await asyncio.sleep(2)
+        company, connection = http.first.id, http.connection().id
+        told = {one.body: (one.key, one.status, one.attempt) for one in http.sandbox.notifications}
+
+    ((_, headers, sent),), ((_, rule_headers, _),) = ear.heard, ruled.heard
+    (body,), (rule,) = ear.bodies, ruled.bodies
+    assert (rule_headers["authorization"], rule_headers["content-type"]) == (
+        KEY,
+        "application/json",
+    )
+    assert rule.keys() == {
+        *("AlertId", "ClientId", "CompanyId", "DataConnectionId", "RuleId", "RuleType"),
+        *("Message", "Data"),
+    }
+    assert rule["RuleType"] == "Push Operation Status Changed()"
+    assert (rule["CompanyId"], rule["DataConnectionId"]) == (company, connection)
+    assert rule["Data"] == {"dataType": "invoices", "status": status, "pushOperationKey": key}
+
     assert Webhook(SECRET).verify(sent.decode(), headers) == body
     with pytest.raises(WebhookVerificationError):
         Webhook("whsec_b3RoZXI=").verify(sent.decode(), headers)
     assert (body["eventType"], body["id"]) == (event, headers["webhook-id"])
     payload = body["payload"]
-    assert payload["id"] == operation["pushOperationKey"] == told.key
-    assert (payload["status"], payload["type"]) == (status, "Create")
-    assert payload["referenceCompany"] == {"id": http.first.id}
-    assert payload["connectionId"] == http.connection().id
-    assert (told.status, told.attempt, told.body) == (204, 0, sent)
+    assert (payload["id"], payload["status"], payload["type"]) == (key, status, "Create")
+    assert payload["referenceCompany"] == {"id": company}
+    assert payload["connectionId"] == connection
+    assert told[sent] == (key, 204, 0)
 
 
 LATE = [

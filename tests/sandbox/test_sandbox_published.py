@@ -78,9 +78,6 @@ async def test_the_published_service_has_one_name_and_path_in_each_place() -> No
     assert line["validation"]["warnings"][0]["field"] == "LineItems.Description"
 
 
-# Idempotency
-
-
 async def test_an_answer_is_replayed_for_ninety_minutes() -> None:
     """ "the answer is kept 90 minutes and replayed"; the document's dialect has no such key."""
     async with published() as http, serving() as old:
@@ -113,9 +110,6 @@ async def test_a_key_belongs_to_one_request() -> None:
 
         assert len(http.sandbox.pushes) == 1
     assert statuses == [200, 409, 422, 422]
-
-
-# Quota
 
 
 async def test_the_daily_quota_is_counted_and_renewed() -> None:

@@ -33,9 +33,6 @@ async def test_options_describe_the_object_to_push() -> None:
     assert (warning.keys(), warning["field"]) == ({"field", "details"}, "invoiceNumber")
 
 
-# Push operation, states
-
-
 async def test_a_push_is_pending_until_its_platform_is_done() -> None:
     """Pending -> Success: "completedOnUtc is null", data "empty object"; then "completedOnUtc set;
     data holds the object as it appears" in the platform.

@@ -42,20 +42,16 @@ PUSHED = {
 }
 
 
-@pytest.mark.parametrize(
-    "dialect", [Dialect.document(), Dialect.published()], ids=lambda one: one.name
-)
-def test_the_client_knows_all_types_and_where_they_stand(dialect: Dialect) -> None:
-    """So it says of each where to read it, and a pull finds it."""
-    assert dialect.company_types == {*COMPANY.split()}
-    assert dialect.connection_types == {*CONNECTION.split()}
+@pytest.mark.parametrize("dialect", [Dialect.document(), Dialect.published()])
+async def test_each_type_of_data_is_read_at_its_address(dialect: Dialect) -> None:
+    """Below the company or a connection: the list, one record of it; at the other address 404.
 
-
-@pytest.mark.parametrize("dialect", ["document", "published"])
-async def test_each_type_of_data_is_read_at_its_address(dialect: str) -> None:
-    """Below the company or a connection: the list, one record of it; at the other address 404."""
-    async with serving(dialect=dialect) as http:
-        here, there = COMPANY.split(), CONNECTION.split()
+    The client knows all types and where they stand, so a pull finds them.
+    """
+    here, there = COMPANY.split(), CONNECTION.split()
+    assert dialect.company_types == {*here}
+    assert dialect.connection_types == {*there}
+    async with serving(dialect=dialect.name) as http:
         right = [(http.company, kind) for kind in here] + [(http.at(1), kind) for kind in there]
         wrong = [(http.at(1), kind) for kind in here if kind not in there]
         wrong += [(http.company, kind) for kind in there if kind not in here]

@@ -53,9 +53,6 @@ def test_an_answer_is_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (before, end, after) == ("Before", _answers.END, "after")
 
 
-# Miniature runs
-
-
 def test_a_small_day_of_pushes() -> None:
     """Every push of a simulated day settles, and every request of it is counted."""
     for pattern in scale.PATTERNS:

@@ -53,9 +53,6 @@ def invoice(sandbox: Sandbox, record: Any = DELIVERY, **more: Any) -> PushReques
     return PushRequest(company.id, company.connections[0].id, "invoices", record, **more)
 
 
-# Making one
-
-
 def test_client_needs_a_key_and_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is named, with the argument and the variable that would give it."""
     monkeypatch.delenv("INTEGRATION_SDK_API_KEY", raising=False)
@@ -113,9 +110,6 @@ def test_a_dialect_that_cannot_work_is_refused(part: str, odd: Any, says: str) -
         dialect.with_routes(odd) if part == "routes" else attrs.evolve(dialect, **{part: odd})
 
 
-# Lists
-
-
 async def test_a_company_is_created_changed_and_deleted() -> None:
     """Its methods give the service's own object of it; `test_reach` has the address of each."""
     async with (
@@ -147,9 +141,6 @@ async def test_a_page_is_read_as_documented(sandbox: Sandbox, client: Client) ->
         next=f"{path}?page=3&pageSize=50",
         previous=f"{path}?page=1&pageSize=50",
     )
-
-
-# Pushes
 
 
 async def test_push_is_made_in_three_steps(sandbox: Sandbox, client: Client) -> None:
@@ -197,9 +188,6 @@ async def test_bulk_push_settles_every_request(
     assert list(seen.values()).count(OutcomeStatus.SUCCESS) == 16
     [warning] = [entry.message for entry in caplog.records if "shoeSize" in entry.message]
     assert warning.startswith(f"invoices of connection {asked[0].connection_id}: shoeSize")
-
-
-# What is remembered of push options
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 300), (404, 30), (403, 0), (500, 0)])
@@ -276,9 +264,6 @@ async def test_accounts_may_be_called_by_either_name(dialect: Dialect, name: str
         operation = await books_of(client, sandbox).push(name, record, check="options")
 
         assert (await client.wait(operation)).status is PushStatus.SUCCESS
-
-
-# Everything else
 
 
 async def test_parameters_are_spelt_as_the_service_would(sandbox: Sandbox, client: Client) -> None:

@@ -175,10 +175,9 @@ async def test_a_failed_write_says_whether_it_may_have_been_carried_out(
 async def test_what_was_not_sent_is_not_in_doubt() -> None:
     """Refused by the SDK, turned away, or without a connection."""
     async with Client(KEY, f"http://localhost:{unused_port()}") as client:
-        books = client.company("c").connection("b")
         for record, kind in (({"a": object()}, errors.InvalidRecord), ({}, errors.NotSent)):
             with pytest.raises(kind) as caught:
-                await books.push("invoices", record)
+                await books(client).push("invoices", record)
             assert not caught.value.in_doubt
     assert errors.PushInDoubt("who knows").in_doubt
 

@@ -151,7 +151,7 @@ def test_no_secret_in_a_repr() -> None:
 def test_a_public_method_has_each_option_with_its_default(method: Any, options: Any) -> None:
     """It hands its arguments on by name, so none may be missing or begin differently."""
     parameters = inspect.signature(method).parameters
-    required: Any = {"data_types": ["invoices"], "to": "out"} if options is PullOptions else {}
+    required = PULL if options is PullOptions else {}
     given = {
         name: parameter.default
         for name, parameter in parameters.items()

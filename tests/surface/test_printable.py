@@ -41,9 +41,6 @@ def is_safe(text: str) -> bool:
     )
 
 
-# The rule
-
-
 def test_each_character_is_kept_or_named() -> None:
     """Letters of every script, spaces and joiners stay; the rest is written as in JSON."""
     planes = (*range(0x11000), *range(0xE0000, 0xE0200))  # the rest is CJK and unassigned

@@ -127,9 +127,7 @@ def test_a_type_is_read_where_it_stands(dialect: Dialect) -> None:
     for either in ("banking-transactions", "ourOwn", "invoiceLines"):
         assert either in repr(company.data(either))
         assert either in repr(books.data(either))
-    with pytest.raises(
-        errors.ConfigurationError, match="bank_accounts"
-    ):  # there is no such address
+    with pytest.raises(errors.ConfigurationError, match="bank_accounts"):  # no such address
         asyncio.run(company.legacy_bank_accounts.transactions("a").push({}))
     assert dialect.is_below_connection("transfers")
     assert not dialect.is_below_connection("banking-transactions")
@@ -157,7 +155,6 @@ def test_a_misspelt_type_is_answered_with_what_was_meant(written: str, meant: st
 
 
 # The legacy bank endpoints: "Versioning", rule 2; "Other rules", rule 4
-
 REMOVED: dict[str, Any] = {
     "statusCode": 404,
     "service": "ClientApi",
@@ -209,9 +206,6 @@ async def test_only_the_documented_body_on_a_legacy_path_means_removed(
         assert told.value.replacement in str(told.value)
 
 
-# Bytes and headers
-
-
 async def test_request_gives_the_answer_as_it_came() -> None:
     """A PDF is no JSON; errors are raised as elsewhere."""
     pdf = Answer(200, b"%PDF", {"Content-Type": "application/pdf"})
@@ -229,9 +223,6 @@ async def test_request_gives_the_answer_as_it_came() -> None:
     assert (answer.status, answer.body) == (200, b"%PDF")
     assert answer.headers["content-type"] == "application/pdf"
     assert repr(answer) == "Answer(status=200, body=<4 bytes>)"
-
-
-# Readiness
 
 
 def statuses(state: str, name: str = "invoices") -> Any:
