@@ -259,7 +259,7 @@ def _steps(number: int) -> tuple[Row, ...]:
     """Return the recorded states of a push, in order."""
     lane = Lane(f"company-{number % 10}", "connection", "invoices")
     queued = Row(id=f"push-{number}", lane=lane, payload=PAYLOAD)
-    sending = queued.next(State.SENDING, attempts=1)
+    sending = queued.next(State.SENDING)
     opened = sending.next(State.OPEN, key=f"key-{number}", evidence=Evidence.OWN_ANSWER)
     return sending, opened, opened.next(State.DONE, result=Result.ENDED, status="Success")
 
