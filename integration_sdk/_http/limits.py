@@ -63,7 +63,7 @@ class Lane:
         refused_at: When the last was refused.
         closed_by: The answer that closed the gate; None while it is open.
         opens_at: When a probe may go; while one is in flight, when the next may.
-        closed_at: When the gate closed, or its last probe was refused.
+        closed_at: When the gate closed, its last probe was refused, or a pause was last named.
         lines: Calls in line, by priority.
     """
 
@@ -133,6 +133,7 @@ class Lane:
             self._wait(0.0 if seconds else base, now, jitter)
         self.closed_by = answer
         if seconds:
+            self.closed_at = now  # no probe that left before ends this pause
             self.opens_at = max(self.opens_at, now + seconds + jitter(SPREAD * seconds))
 
     def unanswered(self, sent_at: float, now: float, jitter: Jitter) -> None:

@@ -147,6 +147,23 @@ def test_a_closed_gate_lets_one_probe_through_at_a_time() -> None:
     assert limiter.ready(3.6) == waiting[1:2]
 
 
+@pytest.mark.parametrize("outcome", ["answered", "refused", "unanswered", "unused"])
+def test_what_becomes_of_a_probe_ends_no_pause_that_was_named_meanwhile(outcome: str) -> None:
+    """``Retry-After`` is kept, though it comes late, with the answer to an older request."""
+    limiter = Limiter(least, limit=100)
+    first, old = of(limiter, "a", "b")
+    limiter.refused(first, refusal(503), 1.0)
+    probe, behind = asking("c"), asking("d")
+    assert not any(limiter.enter(one, 1.0) for one in (probe, behind))
+    assert limiter.ready(2.0) == [probe]
+    limiter.refused(old, refusal(429, floor=30), 2.1)
+
+    more = (refusal(503),) if outcome == "refused" else ()
+    getattr(limiter, outcome)(probe, *more, 2.2)
+    assert limiter.ready(32.0) == []
+    assert limiter.ready(32.1) == [behind]
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_one_too_many_closes_no_gate(status: int) -> None:
     """A refusal that names no time, while others are answered; a 429 takes a place away."""
