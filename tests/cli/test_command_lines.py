@@ -23,8 +23,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("r").write_text('{"a": 1}\n')
     Path("not-a-journal").write_text("not a journal, but long enough to be looked at as one" * 10)
-    faults = '[{"fault": "latency", "seconds": 1}, {"fault": "lag"}]'
-    Path("faults").write_text(faults)
+    Path("faults").write_text('[{"fault": "latency", "seconds": 1}, {"fault": "lag"}]')
 
 
 WRONG = f"""

@@ -134,9 +134,6 @@ async def test_sigterm_ends_a_pull_and_the_next_goes_on(tmp_path: Path) -> None:
     assert (again.code, len(ids), len(set(ids))) == (0, 3000, 3000)
 
 
-# Outputs that cannot be written
-
-
 FULL = "standard output cannot be written: No space left on device\n"
 OUTPUTS = [
     ("push", ">/dev/full", 1, f"Stopped: {FULL}"),
@@ -152,9 +149,7 @@ OUTPUTS = [
 async def test_what_cannot_be_written_is_one_line(
     sandbox: Sandbox, books: Connection, tmp_path: Path, output: tuple[str, str, int, str]
 ) -> None:
-    """A full disk is no reason for a traceback; `companies | head -1` says nothing more; without
-    stdout nothing is begun.
-    """
+    """Or none, once the reader has seen enough. Without stdout nothing is begun."""
     command, redirect, code, says = output
     source = written(tmp_path / "r", [invoice(1)])
     more = (str(source), *to(books)) if command == "push" else ()

@@ -35,10 +35,7 @@ async def facts(journal: str, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.virtual_time
 async def test_list_counts_by_state_and_says_what_is_next(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Each state is counted, what is in doubt is named; --json has each push on a line.
-
-    The service has no word for the end of what was refused, since there is no push.
-    """
+    """Each state is counted, what is in doubt is named; --json has each push on a line."""
     where, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
     intents = await filled(sandbox, where)
     sandbox.faults.status(400, route="POST /push/")
@@ -91,10 +88,7 @@ async def test_a_decision_is_on_record(
 async def test_a_decision_that_cannot_be_made_changes_nothing(
     sandbox: Sandbox, books: Connection, tmp_path: Path
 ) -> None:
-    """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push.
-
-    If a record that failed was corrected, its push in doubt is another one than the first.
-    """
+    """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push."""
     journal = str(tmp_path / "j.db")
     one, _ = await filled(sandbox, journal)
     settled, failed = sorted(

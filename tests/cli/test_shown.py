@@ -165,10 +165,7 @@ COLUMNS = 100
 
 
 async def in_terminal(sandbox: Sandbox, *arguments: str) -> list[str]:
-    """Run a command whose stderr is a terminal of 100 columns; return what it writes there.
-
-    In pieces between carriage returns and line feeds, without control sequences.
-    """
+    """Return what a command writes to a terminal, line by line, without control sequences."""
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *COMMAND,

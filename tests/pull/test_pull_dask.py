@@ -102,9 +102,6 @@ async def test_the_rate_is_one_for_all(
             await client.pull(["invoices"], to=tmp_path / "out", dask=workers.address)
 
 
-# What goes wrong
-
-
 async def test_a_scheduler_that_is_not_there(client: Client, tmp_path: Path) -> None:
     """Is an error of ours, and names the address."""
     with (
@@ -125,9 +122,6 @@ async def test_a_worker_without_the_key(client: Client, workers: Cluster, tmp_pa
     await asyncio.to_thread(keyless.wait)
 
 
-# What is lost
-
-
 @pytest.mark.parametrize(
     ("how", "place", "times"),
     [
@@ -143,9 +137,7 @@ async def test_a_worker_without_the_key(client: Client, workers: Cluster, tmp_pa
 async def test_workers_and_schedulers_may_be_lost(
     how: str, place: Place, times: int, *, service: Lists, client: Client, workers: Cluster
 ) -> None:
-    """A worker is lost, or thaws late: the run ends well. If it is the scheduler, the run says so,
-    and goes on when it is repeated.
-    """
+    """Without a worker a run ends well; without the scheduler it says so, and is repeated."""
     chance = random.Random(f"{how} {place.format} {times}")
     service.books = {one: {"invoices": invoices(600)} for one in "abcdef"}
     pull: dict[str, Any] = {**place.options, "part_bytes": 10_000, "full": True}

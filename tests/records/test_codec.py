@@ -54,9 +54,7 @@ JSON = st.recursive(
 
 
 def test_every_field_of_a_push_operation_is_read() -> None:
-    """Each row of "Push operation" has its place, dates aware and in UTC; errors and warnings carry
-    item, message and validator, and either part may be null.
-    """
+    """Each row of "Push operation" has its place, dates in UTC; parts of validation may be null."""
     error = {"itemId": "amount", "message": "must be positive", "validatorName": "Amount"}
     said = {"errors": [error, "odd"], "warnings": None}
     operation = shapes.read_operation(OPERATION | {"validation": said})

@@ -284,9 +284,7 @@ async def test_an_answer_is_cut_at_a_byte() -> None:
 
 
 async def test_the_world_is_changed_for_a_call() -> None:
-    """cap_page_size(): the returned pageSize and the links tell the truth. fail_next_push(): that
-    push ends Failed with that message, the next one does not.
-    """
+    """cap_page_size() shows in page and links; fail_next_push() fails one push, not the next."""
     async with serving(invoices=250) as http:
         http.sandbox.faults.cap_page_size(100)
         body = (await http.get(f"{http.company}/data/invoices", pageSize=200)).body
@@ -302,8 +300,6 @@ async def test_the_world_is_changed_for_a_call() -> None:
     (error,) = first["validation"]["errors"]
     assert (error["message"], error["itemId"]) == ("amount must be positive", "amount")
 
-
-# Kept answers
 
 # The fault | what a push and its repetitions under one key are told | pushes recorded.
 KEPT = """

@@ -62,11 +62,7 @@ SWITCHES = (
 
 @define
 class Tab:
-    """One page of the browser.
-
-    Args:
-        complaints: What it wrote to its console, exceptions and blocked requests included.
-    """
+    """One page of the browser; `complaints` are exceptions, blocked requests, console errors."""
 
     socket: aiohttp.ClientWebSocketResponse
     complaints: list[str] = field(factory=list)

@@ -167,9 +167,7 @@ async def test_money_comes_back_digit_for_digit() -> None:
 
 
 async def test_pushes_are_listed_most_recent_first() -> None:
-    """ "one that lists the most recent push operations"; rule 4: "totalResults counts results
-    after any filter".
-    """
+    """ "lists the most recent push operations"; "totalResults counts results after any filter"."""
     async with serving() as http:
         keys = [(await http.push(n % 3))["pushOperationKey"] for n in range(7)]
         await http.push(1, "accounts")

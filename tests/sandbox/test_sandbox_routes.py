@@ -44,10 +44,7 @@ PUSHED = {
 
 @pytest.mark.parametrize("dialect", [Dialect.document(), Dialect.published()])
 async def test_each_type_of_data_is_read_at_its_address(dialect: Dialect) -> None:
-    """Below the company or a connection: the list, one record of it; at the other address 404.
-
-    The client knows all types and where they stand, so a pull finds them.
-    """
+    """The list, one record of it, and at the other address 404; the client knows where each is."""
     here, there = COMPANY.split(), CONNECTION.split()
     assert dialect.company_types == {*here}
     assert dialect.connection_types == {*there}
@@ -125,8 +122,6 @@ async def test_a_file_is_in_a_part_of_any_name() -> None:
 
     assert (good.status, bad.status) == (200, 400)
 
-
-# What is refused
 
 # The call | its bodies, or what stands behind its "=" | the status, and the item at fault.
 REFUSED = r"""
@@ -207,9 +202,6 @@ async def test_what_is_refused_says_why(dialect: str) -> None:
 
         assert len(seen) == len(calls)
         assert (sandbox.pushes, sandbox.sync_settings, list(sandbox.faults)) == ([], None, [kept])
-
-
-# Whose records
 
 
 async def test_own_records_are_served_in_place_of_generated_ones() -> None:

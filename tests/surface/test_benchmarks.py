@@ -53,14 +53,6 @@ def test_an_answer_is_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (before, end, after) == ("Before", _answers.END, "after")
 
 
-def test_a_small_day_of_pushes() -> None:
-    """Every push of a simulated day settles, and every request of it is counted."""
-    for pattern in scale.PATTERNS:
-        row = scale.simulate(scale.Plan(companies=2, each=10), pattern)
-        assert row.figures["settled"].median == 20
-        assert row.figures["requests/push"].median >= 1
-
-
 def test_a_small_journal_question() -> None:
     """The journal's question gives a row for each way of writing, all of them measured."""
     found = pushing.compare_journals(pushes=10, rounds=1)
@@ -69,8 +61,13 @@ def test_a_small_journal_question() -> None:
     assert all(row.figures["ms/push"].median > 0 for row in found.rows)
 
 
-def test_a_small_crowd() -> None:
-    """In virtual time every record is read, with a request a page, and every push is settled."""
+def test_small_simulations() -> None:
+    """Every record is read, with a request a page, every push settles, and every request counts."""
+    for pattern in scale.PATTERNS:
+        row = scale.simulate(scale.Plan(companies=2, each=10), pattern)
+        assert row.figures["settled"].median == 20
+        assert row.figures["requests/push"].median >= 1
+
     row = run_virtual(scale.read_all(lists=3, workers=2))
     assert row.figures["items"].median == 3 * scale.PAGES * scale.PAGE_SIZE
     assert row.figures["requests"].median == 3 * scale.PAGES

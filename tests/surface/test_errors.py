@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from integration_sdk import Client, Connection, Problem, ProblemCode, errors
-from integration_sdk._http.requests import Request, Safety
+from integration_sdk._http.requests import Request
 from integration_sdk._http.responses import Response, check, read_error
 from integration_sdk._outcome import PushOutcome
 from integration_sdk._records.codec import encode_value
@@ -30,7 +30,6 @@ from tests.support.session_support import KEY, breaks_after, error_body, raw_ser
 from tests.support.session_support import answer as answer_of
 
 READ = Request(operation="companies.list", method="GET", path="/companies")
-WRITE = Request(operation="push.create", method="POST", path="/p", safety=Safety.WRITE)
 NOON = datetime(2022, 1, 1, 12, tzinfo=UTC)
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
 TREE = [kind for kind in ALL if issubclass(kind, errors.IntegrationError)]
@@ -208,9 +207,6 @@ async def test_a_push_that_cannot_be_read_in_full_still_has_its_key(odd: bytes) 
     assert (operation.key, operation.company_id, operation.status) == ("k", "c", "Pending")
     assert operation.data is None
     assert "cannot be read" in str(operation.error_message)
-
-
-# Every class of the tree
 
 
 def make(kind: type[errors.IntegrationError]) -> errors.IntegrationError:

@@ -173,9 +173,7 @@ def test_an_id_with_a_dot_is_not_believed(receiver: Receiver) -> None:
     ],
 )
 def test_the_published_signature_is_believed(secrets: Any, off: int, status: int) -> None:
-    """For five minutes, early or late; one agreeing pair is enough of several secrets here and
-    several signatures there.
-    """
+    """For five minutes, early or late; of several secrets and signatures one pair is enough."""
     theirs = {**VECTOR, "webhook-signature": "v1,b2xk " + VECTOR["webhook-signature"]}
     receiver = Receiver(print, secrets=secrets, clock=lambda: NOW + off)
 
@@ -283,17 +281,12 @@ async def wake(key: str) -> None:
     ],
 )
 def test_a_receiver_that_could_not_work_is_refused(options: dict[str, Any]) -> None:
-    """Nothing to check by, an empty value (an unset variable), an odd secret, and what would need
-    awaiting, and so would never run.
-    """
+    """Nothing to check by, an empty value (an unset variable), an odd secret, a coroutine."""
     with pytest.raises(ConfigurationError) as caught:
         Receiver(**{"notify": print, **options})
 
     assert ("plain function" in str(caught.value)) == ("notify" in options)
     assert "not base64" not in str(caught.value)
-
-
-# The guide's recipes
 
 
 def recipe(framework: str, receiver: Receiver) -> Any:
@@ -304,7 +297,7 @@ def recipe(framework: str, receiver: Receiver) -> Any:
     return names["app"]
 
 
-async def call_asgi(app: Any, headers: dict[str, str], body: bytes) -> int:
+async def call_asgi(app: Any, headers: dict[str, str], body: bytes) -> Any:
     """Send one request as an ASGI server would and return the status."""
     sent: list[Any] = []
 
@@ -315,11 +308,9 @@ async def call_asgi(app: Any, headers: dict[str, str], body: bytes) -> int:
         sent.append(message)
 
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "path": "/pushes", "raw_path": b"/pushes"}
-    scope |= {"headers": raw, "query_string": b"", "root_path": "", "http_version": "1.1"}
-    await app(scope, receive, send)
-    status: int = sent[0]["status"]
-    return status
+    scope = {"type": "http", "method": "POST", "path": "/pushes", "query_string": b""}
+    await app(scope | {"headers": raw}, receive, send)
+    return sent[0]["status"]
 
 
 async def call_aiohttp(app: web.Application, headers: dict[str, str], body: bytes) -> int:
