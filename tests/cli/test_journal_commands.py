@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,16 +12,15 @@ from tests.support.cli_support import here, invoice, pushed, written
 from tests.support.postgres import Server
 
 
-async def filled(sandbox: Sandbox, journal: str, **options: object) -> list[str]:
+async def filled(sandbox: Sandbox, journal: str, folder: Path, **options: object) -> list[str]:
     """Push four records: one fails, two are in doubt; return the intents of these."""
     books = sandbox.companies[0].connections[0]
     sandbox.faults.fail_next_push("no", times=1)
     sandbox.faults.status(502, "a proxy's page", times=2, skip=2, route="POST /push/")
-    with TemporaryDirectory() as folder:
-        source = written(Path(folder) / "r", map(invoice, range(4)))
-        done = await pushed(
-            sandbox, books, source, journal=journal, reference="invoiceNumber", **options
-        )
+    source = written(folder / "four", map(invoice, range(4)))
+    done = await pushed(
+        sandbox, books, source, journal=journal, reference="invoiceNumber", **options
+    )
     assert sorted(done.statuses) == ["FAILED", "IN_DOUBT", "IN_DOUBT", "SUCCESS"]
     return [line["intent"] for line in done.lines if "intent" in line]
 
@@ -37,7 +35,7 @@ async def facts(journal: str, *options: str) -> list[dict[str, Any]]:
 async def test_list_counts_by_state_and_says_what_is_next(sandbox: Sandbox, tmp_path: Path) -> None:
     """Each state is counted, what is in doubt is named; --json has each push on a line."""
     where, books = str(tmp_path / "j.db"), sandbox.companies[0].connections[0]
-    intents = await filled(sandbox, where)
+    intents = await filled(sandbox, where, tmp_path)
     sandbox.faults.status(400, route="POST /push/")
     refused = written(tmp_path / "r", [invoice(4)])
     await pushed(sandbox, books, refused, journal=where, reference="invoiceNumber")
@@ -69,7 +67,7 @@ async def test_a_decision_is_on_record(
 ) -> None:
     """Each is kept with the push, which the beginning of its id names; the others stay as is."""
     journal = str(tmp_path / "j.db")
-    one, other = await filled(sandbox, journal)
+    one, other = await filled(sandbox, journal, tmp_path)
     key = sandbox.push(sandbox.companies[0].connections[0], "invoices", invoice(9)).key
     words = [key if word == "KEY" else word for word in decision]
     where = sandbox if key in words else None
@@ -90,7 +88,7 @@ async def test_a_decision_that_cannot_be_made_changes_nothing(
 ) -> None:
     """Unclear, settled and undoubted pushes are wrong usage; a key is of one such push."""
     journal = str(tmp_path / "j.db")
-    one, _ = await filled(sandbox, journal)
+    one, _ = await filled(sandbox, journal, tmp_path)
     settled, failed = sorted(
         (row for row in await facts(journal) if "key" in row),
         key=lambda row: row["status"] == "Failed",
@@ -118,12 +116,14 @@ async def test_a_decision_that_cannot_be_made_changes_nothing(
     assert await facts(journal) == before
 
 
-async def test_a_scope_is_decided_about_by_its_name(sandbox: Sandbox, postgres: Server) -> None:
+async def test_a_scope_is_decided_about_by_its_name(
+    sandbox: Sandbox, postgres: Server, tmp_path: Path
+) -> None:
     """With --scope the commands see that scope alone; no password is shown."""
     where = (await postgres.new_database()).replace("postgres:@", "postgres:s3cret@")
-    await filled(sandbox, where)
+    await filled(sandbox, where, tmp_path)
     async with Sandbox(companies=1, invoices=1, seed=1) as theirs:
-        one, _ = await filled(theirs, where, scope="our books")
+        one, _ = await filled(theirs, where, tmp_path, scope="our books")
     scope = ("--scope", "our books")
 
     done = await here("pushes", "resolve", one, "--abandon", "--journal", where, *scope)
