@@ -133,12 +133,11 @@ async def a_run(
 ) -> tuple[str, str]:
     """Merge what a run gives, up to some records; return its cursor and watermark."""
     pager = companies.list(**{"changed_since": "beginning", **options})
-    done = 0
-    async with aclosing(pager.raw_pages()) as pages:
-        async for page in pages:
-            merged.update({record["id"]: record for record in map(json.loads, page)})
-            done += len(page)
-            if done >= stop:
+    async with aclosing(pager.raw()) as items:
+        async for item in items:
+            record = json.loads(item)
+            merged[record["id"]] = record
+            if pager.report.items >= stop:
                 break
     return pager.cursor, pager.watermark
 
@@ -192,6 +191,7 @@ def test_runs_end_equal_to_the_service(
                 assert books.writes
                 options["cursor"] = error.cursor
                 continue
+            options = {"page_size": size}
             options |= {"cursor": cursor} if by_cursor else {"changed_since": watermark}
         if by_cursor:
             books.asked.clear()
