@@ -329,9 +329,9 @@ class Session:
         self._call_log.counts.unavailable += answer.status == OFFLINE
         state.give_back(call, partial(state.limiter.refused, answer=answer))
         state.turn_away_late()
-        service = state.limiter.service
-        if self.rate is not None and service.closed_by is not None:
-            self.rate.paused(service.opens_at - state.loop.time())
+        pause = state.limiter.service.opens_at - state.loop.time()
+        if self.rate is not None and pause > 0:
+            self.rate.paused(pause)
 
     # Again, or not
 

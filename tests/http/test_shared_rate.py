@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -75,6 +76,18 @@ async def test_others_hear_of_a_refusal_that_concerns_everybody(
     assert bool(rate.pauses) == told
     assert all(0 < pause <= 10 for pause in rate.pauses)
     assert headers != {"Retry_After": "7"} or rate.pauses[0] >= 7
+
+
+async def test_others_hear_of_no_pause_that_is_over() -> None:
+    """A refusal may come late, of a call that left before another one was refused."""
+    seconds = iter([0.1, 9.0])
+    service = Service(answer=lambda _: replace(refusal(503), seconds=next(seconds)))
+    rate = Metered()
+    async with service.client(rate=rate, retry=None) as client:
+        await asyncio.gather(read(client), read(client), return_exceptions=True)
+
+    assert len(rate.pauses) == 1
+    assert rate.pauses[0] > 0
 
 
 @pytest.mark.parametrize(
