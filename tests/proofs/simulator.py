@@ -465,10 +465,8 @@ class History:
     def _is_settled(self) -> bool:
         """Whether nothing happens any more: no caller waits, and listings bring nothing new.
 
-        One history in ten is watched to the end all the same, and those with lists of many pages.
+        One history in ten is watched to the end all the same.
         """
-        if self.weather.crowd:
-            return False
         programs = [one.program for one in self.living()]
         if self.now() < self.changes_until or any(any(one.waiting()) for one in programs):
             return False
