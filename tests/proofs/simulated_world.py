@@ -83,15 +83,17 @@ class Process:
     deferred: list[Step] = Factory(list)
     tasks: list[asyncio.Task[Any]] = Factory(list)
     cut_off: float = 0.0
+    froze_at: float = 0.0
+    thawed_at: float = -1.0
     program: Any = None
     holder: str = ""
 
     def freeze(self) -> None:
-        self.frozen = True
+        self.frozen, self.froze_at = True, self.history.now()
         self.history.note(self.name, "freezes")
 
     def thaw(self) -> None:
-        self.frozen = False
+        self.frozen, self.thawed_at = False, self.history.now()
         self.history.note(self.name, "thaws")
         deferred, self.deferred = self.deferred, []
         for step in deferred:

@@ -263,7 +263,10 @@ class Program:
         if outcome.status in ENDED and not self._is_own(outcome, intent):
             history.violations.append(f"wrong link: {intent} as it was told")
         if outcome.status is OutcomeStatus.REJECTED and intent is not None:
-            history.rejected.append((intent, history.now()))
+            process, now = self.process, history.now()
+            # What it has known since before it was frozen, it tells as it thaws.
+            at = process.froze_at if process.thawed_at == now else now
+            history.rejected.append((intent, at))
         history.told[str(outcome.status)] += 1
 
     def _is_own(self, outcome: PushOutcome, intent: str | None) -> bool:
