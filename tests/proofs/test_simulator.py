@@ -130,7 +130,7 @@ FAULTS: dict[str, Sown] = {
         (CARRIER, "Carriers._carry_one"),
         "company.mark = listing.mark() if listing else None",
         "company.mark = listing and structs.replace("
-        "listing.mark(), keys=(), latest=None, taken_at=None)",
+        "listing.mark(), keys=(), latest=None, taken_at=0)",
         weather={"exclusive": True},
         histories=1200,
     ),
