@@ -34,7 +34,7 @@ from integration_sdk.errors import (
     Unauthorized,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an extra
     from integration_sdk._pull.dask import ClusterReader
 
 logger = logging.getLogger("integration_sdk.pull")

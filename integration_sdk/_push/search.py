@@ -231,8 +231,8 @@ class Search:
 
     def _decided(self, task: asyncio.Task[Push | None]) -> None:
         self.holder.tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may have gone
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("a decision failed: %s", error)  # its caller may have gone
 
     async def _decide(self, intent: str, decision: str | None, bind: str | None) -> Push | None:
         holder, live = self.holder, await self._in_doubt(intent)

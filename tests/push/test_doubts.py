@@ -203,8 +203,10 @@ async def test_a_decision_is_carried_out_though_its_caller_is_cancelled() -> Non
     assert service.count("push") == 2
 
 
-async def test_a_decision_may_fail_when_nobody_waits_for_it() -> None:
-    """Its caller was cancelled: it has no effect, and nothing is logged as an error of a task."""
+async def test_a_decision_may_fail_when_nobody_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its caller was cancelled: it has no effect, and is logged, but as no error of a task."""
 
     async def slow_and_full(_: object) -> None:
         await asyncio.sleep(30)
@@ -220,6 +222,7 @@ async def test_a_decision_may_fail_when_nobody_waits_for_it() -> None:
         await asyncio.sleep(60)
         gc.collect()
     assert not errors
+    assert "a decision failed: full" in caplog.text
 
 
 @pytest.mark.parametrize("natural_key", [None, "number"])
